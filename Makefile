@@ -1,0 +1,43 @@
+# Every target does its own set-up: a fresh machine needs python3.11 (or newer) and make, nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+.PHONY: demo test quick check format bench deviations setup clean
+
+demo: $(READY)            ## see it work: train two heads on made-up actors, find the novel ones
+	$(BIN)/python -m examples.demo
+
+test: $(READY)            ## every test
+	$(BIN)/python -m pytest -q -n 2
+
+setup: $(READY)           ## only the environment
+
+check: $(READY)           ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --level error
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHMARKS.md
+	$(BIN)/python -m bench.speed
+
+deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
+	$(BIN)/python -m bench.deviations
+
+# Installed again only when what is to be installed has changed.
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No python3.11 found. Install Python 3.11 or newer, or say: make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "MULE needs Python 3.11 or newer; $(PYTHON) is older. Say: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	@touch $(READY)
+
+clean:
+	rm -rf .venv build dist runs .ruff_cache .hypothesis .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""MULE: which known actions every person in a video does, and whether they do something never taught.
+
+The public names are loaded when they are first used, so that importing `mule` does nothing and costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mule.errors import MuleError
+    from mule.evidence.head import EvidenceHead
+    from mule.evidence.opinion import combined_belief, opinion_from
+    from mule.novelty.fitted import ClassNormalisedEvidence, FittedScore
+    from mule.novelty.scores import (
+        NOVELTY_BY_KIND,
+        belief_novelty,
+        combined_evidence_novelty,
+        inverse_negative_evidence_novelty,
+        negative_evidence_novelty,
+        positive_evidence_novelty,
+        positive_log_evidence_novelty,
+    )
+    from mule.objective.beta_loss import beta_loss, expected_cross_entropy
+    from mule.objective.hsic import (
+        biased_hsic,
+        cka,
+        debiased_cka,
+        rbf_kernel,
+        static_bias,
+        unbiased_hsic,
+    )
+    from mule.objective.primal_dual import Constraint, Objective, PrimalDual
+    from mule.objective.ranks import gather_actors
+    from mule.records import Evidence, Novelty, Opinion
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {
+    "MuleError": "errors",
+    "Evidence": "records",
+    "Opinion": "records",
+    "Novelty": "records",
+    "EvidenceHead": "evidence.head",
+    "opinion_from": "evidence.opinion",
+    "combined_belief": "evidence.opinion",
+    "beta_loss": "objective.beta_loss",
+    "expected_cross_entropy": "objective.beta_loss",
+    "rbf_kernel": "objective.hsic",
+    "unbiased_hsic": "objective.hsic",
+    "biased_hsic": "objective.hsic",
+    "cka": "objective.hsic",
+    "debiased_cka": "objective.hsic",
+    "static_bias": "objective.hsic",
+    "Constraint": "objective.primal_dual",
+    "Objective": "objective.primal_dual",
+    "PrimalDual": "objective.primal_dual",
+    "gather_actors": "objective.ranks",
+    "NOVELTY_BY_KIND": "novelty.scores",
+    "positive_evidence_novelty": "novelty.scores",
+    "positive_log_evidence_novelty": "novelty.scores",
+    "negative_evidence_novelty": "novelty.scores",
+    "inverse_negative_evidence_novelty": "novelty.scores",
+    "combined_evidence_novelty": "novelty.scores",
+    "belief_novelty": "novelty.scores",
+    "FittedScore": "novelty.fitted",
+    "ClassNormalisedEvidence": "novelty.fitted",
+}
+
+__all__ = ["__version__", *_MODULE_OF]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'mule' has no attribute {name!r}")
+    return getattr(import_module(f"mule.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

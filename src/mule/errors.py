@@ -1,0 +1,33 @@
+"""What can go wrong with what MULE was given. A message says what must hold, what was found, what to do."""
+
+
+class MuleError(Exception):
+    """Something MULE was given cannot be used. The command line prints it without a traceback, exit code 2."""
+
+
+class ShapeError(MuleError, ValueError):
+    """Lengths, shapes, types or devices that must agree do not."""
+
+
+class RangeError(MuleError, ValueError):
+    """A value lies outside what its meaning allows."""
+
+
+class NotFinite(MuleError, ArithmeticError):  # noqa: N818 - names the fact, as the messages do
+    """A number that must be finite is NaN or infinite."""
+
+
+class TooFewActors(MuleError, ValueError):  # noqa: N818 - names the fact, as the messages do
+    """An estimate needs more actors (or more clips) than there are."""
+
+
+class NotFitted(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
+    """A score that must first see known actors was asked before it had."""
+
+
+class AnnotationError(MuleError, ValueError):
+    """A file of labels, detections or scores has a row that cannot be used; the message names file and line."""
+
+
+class VideoError(MuleError, OSError):
+    """A video, camera or folder of frames cannot be read; the message names it."""

@@ -1,0 +1,94 @@
+"""Evidence for and against each known action, from one vector per actor."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mule.errors import RangeError
+from mule.records import Evidence, at_least_single
+
+Parameterisation = Literal["tied", "independent"]
+EvidenceFunction = Literal["exp", "softplus", "relu", "elu"]
+
+LARGEST_EXPONENT = 10.0
+
+
+def exp_evidence(outputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """e^h with the exponent clamped at 10; beyond it the tangent goes on, so the gradient never dies.
+
+    A hard clamp would give a confidently wrong output no gradient to come back with.
+    """
+    clamped = outputs.clamp(max=LARGEST_EXPONENT)
+    return clamped.exp() * (1 + outputs - clamped)
+
+
+def elu_evidence(outputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """ELU(h) + 1, as the authors' released code has it: e^h below zero, h + 1 above."""
+    return F.elu(outputs) + 1
+
+
+EVIDENCE_FUNCTIONS: Mapping[EvidenceFunction, Callable[[Tensor], Tensor]] = {
+    "exp": exp_evidence,
+    "softplus": F.softplus,
+    "relu": torch.relu,
+    "elu": elu_evidence,
+}
+
+
+class EvidenceHead(nn.Module):
+    """One linear layer whose outputs h become evidence e = s(h) for and against each known action.
+
+    `parameterisation` says how many outputs a class has:
+
+    * ``"tied"``: one signed output; e⁺ = s(h), e⁻ = s(−h). What speaks for an action does not speak against it,
+      so neither side can die alone or drift freely. The default.
+    * ``"independent"``: two outputs; e⁺ = s(h⁺), e⁻ = s(h⁻). The paper's. With ReLU its positive outputs die early
+      in training and stay dead, because most labels are negative.
+
+    `function` is s: ``"exp"`` (the default: a missed positive keeps a full gradient), ``"softplus"``, ``"relu"``
+    (the paper's), ``"elu"`` (the released code's ELU + 1). The paper, literally:
+    ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu")``.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        *,
+        parameterisation: Parameterisation = "tied",
+        function: EvidenceFunction = "exp",
+    ) -> None:
+        super().__init__()
+        if parameterisation not in ("tied", "independent"):
+            raise RangeError(f"parameterisation must be 'tied' or 'independent'; got {parameterisation!r}.")
+        if function not in EVIDENCE_FUNCTIONS:
+            raise RangeError(f"function must be one of {', '.join(EVIDENCE_FUNCTIONS)}; got {function!r}.")
+        self.num_classes = num_classes
+        self.parameterisation: Parameterisation = parameterisation
+        self.function: EvidenceFunction = function
+        self.linear = nn.Linear(dim, num_classes if parameterisation == "tied" else 2 * num_classes)
+
+    def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
+        """The raw outputs h: K of them when tied, h⁺ then h⁻ (2K) when independent. HSIC constrains these (Eq. 4)."""
+        return self.linear(relations)
+
+    def evidence_from(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
+        """The evidence that raw outputs stand for, in float32 or finer."""
+        outputs = at_least_single(outputs)
+        evidence = EVIDENCE_FUNCTIONS[self.function]
+        if self.parameterisation == "tied":
+            return Evidence(positive=evidence(outputs), negative=evidence(-outputs))
+        positive, negative = outputs.split(self.num_classes, dim=-1)
+        return Evidence(positive=evidence(positive), negative=evidence(negative))
+
+    def forward(self, relations: Float[Tensor, "actors dim"]) -> Evidence:
+        """Evidence for and against each action of each actor."""
+        return self.evidence_from(self.outputs(relations))
+
+    def extra_repr(self) -> str:
+        """How evidence is made, for `print(head)`."""
+        return f"parameterisation={self.parameterisation!r}, function={self.function!r}"

@@ -1,0 +1,21 @@
+"""What every test shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples every time; no deadline, because a busy machine is not a bug.
+settings.register_profile("mule", derandomize=True, deadline=None, max_examples=60, database=None)
+settings.load_profile("mule")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real weights and videos, where they are at hand: $MULE_SHARED_DATA, or shared/data beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("MULE_SHARED_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"needs shared data: no folder {folder} (set MULE_SHARED_DATA)")
+    return folder
