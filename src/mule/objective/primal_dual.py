@@ -1,0 +1,192 @@
+"""Constrained minimisation by the primal-dual average scheme: descend, average, raise the multiplier."""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mule.errors import NotFinite, RangeError
+from mule.objective.ranks import mean_over_ranks
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """g(θ) ≤ γ, and how its multiplier λ ≥ 0 is raised and damped (Eq. 5 and 8).
+
+    At rest λ = (g − γ)/δ: the damping must be far below (g − γ)/λ wanted, or the constraint is never felt.
+    """
+
+    tolerance: float = 1e-3
+    """γ: the largest value of g that counts as met."""
+    step_size: float = 10.0
+    """η₂: the step of the multiplier's ascent."""
+    damping: float = 1e-4
+    """δ: how strongly the multiplier is drawn back to zero."""
+    initial_multiplier: float = 0.0
+    """λ⁽⁰⁾; with no inner steps it stays there."""
+
+    def __post_init__(self) -> None:
+        if self.step_size < 0 or self.damping < 0 or self.initial_multiplier < 0:
+            raise RangeError(f"step_size, damping and initial_multiplier must not be below zero; got {self}.")
+
+    def ascend(self, multiplier: float, value: float) -> float:
+        """The next multiplier, max{λ + η₂·(g − γ − δλ), 0} (Eq. 8)."""
+        return max(multiplier + self.step_size * (value - self.tolerance - self.damping * multiplier), 0.0)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What one forward pass found: the loss, and each constraint's value (None: undefined for this batch)."""
+
+    loss: Float[Tensor, ""]
+    constraints: Mapping[str, Float[Tensor, ""] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The mini-batch's last forward pass: loss and constraints found there, and the multipliers after it."""
+
+    loss: float
+    constraints: Mapping[str, float | None]
+    multipliers: Mapping[str, float]
+
+
+class PrimalDual:
+    """Minimises a loss subject to inequality constraints, with any torch optimiser (Eq. 5-8, Algorithm 1).
+
+    For each mini-batch, `inner_steps` (the paper's m) times:
+
+        θ ← one optimiser step on L(θ) + Σ λ·(g(θ) − γ)         (Eq. 7)
+        θ ← the mean of this mini-batch's iterates so far        (Eq. 6, Algorithm 1 line 7)
+        λ ← max{λ + η₂·(g(θ) − γ − δλ), 0}, g at that mean       (Eq. 8)
+
+    The g that raises λ comes with the next inner step's forward pass, which starts from that mean; only the last
+    step needs a forward pass of its own. So m inner steps cost m forward-backward passes and one forward.
+    m = 1 is plain descent with dual ascent. m = 0 is one plain step with the multipliers held fixed.
+
+    What is averaged: the parameters the optimiser holds, as a running mean, at the price of one copy of them. The
+    optimiser's moments belong to the iterates and are left alone. Buffers (BatchNorm's running statistics) are not
+    averaged: they follow the m training passes, and what the extra forward pass writes to them is undone.
+
+    Across processes, each multiplier is raised by the mean of g over ranks, so all ranks hold the same one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        constraints: Mapping[str, Constraint],
+        *,
+        inner_steps: int = 1,
+        backward: Callable[[Tensor], None] = torch.Tensor.backward,
+    ) -> None:
+        if inner_steps < 0:
+            raise RangeError(f"inner_steps must be 0 or more; got {inner_steps}.")
+        self.model = model
+        self.optimizer = optimizer
+        self.constraints = dict(constraints)
+        self.inner_steps = inner_steps
+        self.backward = backward
+        self.multipliers = {name: c.initial_multiplier for name, c in self.constraints.items()}
+        self.left_out = dict.fromkeys(self.constraints, 0)
+        """How often each constraint was undefined when its multiplier would have moved."""
+
+    def step(self, objective: Callable[[], Objective]) -> StepReport:
+        """One mini-batch. `objective` runs the model forward on it, and may be called m + 1 times."""
+        found = self._descend(objective())
+        for count in range(2, self.inner_steps + 1):
+            current = objective()
+            self._ascend(current)
+            before = [parameter.detach().clone() for parameter in self._parameters()]
+            found = self._descend(current)
+            self._average(before, weight=1 / count)
+        if self.inner_steps and self.constraints:
+            with self._measuring():
+                found = objective()
+            self._ascend(found)
+        return StepReport(
+            loss=found.loss.item(),
+            constraints={name: _number(found.constraints.get(name)) for name in self.constraints},
+            multipliers=dict(self.multipliers),
+        )
+
+    def lagrangian(self, found: Objective) -> Float[Tensor, ""]:
+        """L + Σ λ·(g − γ) over the constraints this batch defines; the dual's −δλ²/2 has no gradient in θ."""
+        total = found.loss
+        for name, constraint in self.constraints.items():
+            value = found.constraints.get(name)
+            if value is not None:
+                total = total + self.multipliers[name] * (value - constraint.tolerance)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a step changes here. The average needs no copy: between steps the model's parameters are it."""
+        return {"multipliers": dict(self.multipliers), "left_out": dict(self.left_out)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where `state_dict` was taken, with the same constraints."""
+        if set(state["multipliers"]) != set(self.constraints):
+            raise RangeError(
+                f"the saved multipliers are for {sorted(state['multipliers'])}, the constraints are "
+                f"{sorted(self.constraints)}. Resume with the experiment file that was saved beside them."
+            )
+        self.multipliers = dict(state["multipliers"])
+        self.left_out = dict(state["left_out"])
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def _descend(self, found: Objective) -> Objective:
+        """One optimiser step (Eq. 7)."""
+        total = self.lagrangian(found)
+        if not torch.isfinite(total):
+            raise NotFinite(
+                f"the Lagrangian is {total.item()}: loss {found.loss.item():.6g}, constraints "
+                f"{ {name: _number(value) for name, value in found.constraints.items()} }, multipliers "
+                f"{self.multipliers}. The parameters are untouched by this step; lower the learning rate or clip."
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        self.backward(total)
+        self.optimizer.step()
+        return found
+
+    @torch.no_grad()
+    def _average(self, before: list[Tensor], *, weight: float) -> None:
+        """θ̃ ← θ̃ + (θ − θ̃)/k: the parameters become the mean of the k iterates so far (Eq. 6)."""
+        parameters = self._parameters()
+        torch._foreach_lerp_(before, parameters, weight)  # pyright: ignore[reportPrivateUsage] - how torch.optim does it
+        torch._foreach_copy_(parameters, before)  # pyright: ignore[reportPrivateUsage]
+
+    def _ascend(self, found: Objective) -> None:
+        """Each multiplier's step with the constraint found at the averaged parameters (Eq. 8)."""
+        for name, constraint in self.constraints.items():
+            value = mean_over_ranks(_number(found.constraints.get(name)), device=found.loss.device)
+            if value is None:
+                self.left_out[name] += 1
+            elif not math.isfinite(value):
+                raise NotFinite(
+                    f"constraint {name!r} is {value} at the averaged parameters; its multiplier stays "
+                    f"{self.multipliers[name]:.6g}. Lower the learning rate or its step_size."
+                )
+            else:
+                self.multipliers[name] = constraint.ascend(self.multipliers[name], value)
+
+    @contextmanager
+    def _measuring(self) -> Generator[None]:
+        """A forward pass that leaves no trace: no graph, and every buffer as it was found."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        with torch.no_grad():
+            try:
+                yield
+            finally:
+                for buffer, found in buffers:
+                    buffer.copy_(found)
+
+
+def _number(value: Tensor | None) -> float | None:
+    return None if value is None else value.item()
