@@ -1,0 +1,1 @@
+"""Opinions → novelty: how far an actor is from everything that was taught."""
