@@ -61,9 +61,12 @@ def combined_evidence_novelty(evidence: Evidence) -> Novelty:
     return Novelty(value=prior / (prior + total), rank=-total)
 
 
-def belief_novelty(evidence: Evidence) -> Novelty:
-    """Belief: novel is who is not believed to do any known action, 1 − b₁ ∗ … ∗ b_K = Π(1 − b) (Eq. 10)."""
-    log_nothing_believed = log_unbelieved(evidence).sum(dim=-1)
+def belief_novelty(evidence: Evidence, *, base_rate: float = 0.5) -> Novelty:
+    """Belief: novel is who is not believed to do any known action, 1 − b₁ ∗ … ∗ b_K = Π(1 − b) (Eq. 10).
+
+    A base rate of 1, as printed, counts all evidence below one as none (see `opinion_from`).
+    """
+    log_nothing_believed = log_unbelieved(evidence, base_rate=base_rate).sum(dim=-1)
     return Novelty(value=log_nothing_believed.exp(), rank=log_nothing_believed)
 
 

@@ -1,0 +1,1 @@
+"""How to use MULE's parts in a project of your own."""
