@@ -24,7 +24,7 @@ def _hsic(n: int) -> Comparison:
         unbiased_hsic(rbf_kernel(x, bandwidth=sigma_x), rbf_kernel(y, bandwidth=sigma_y)).backward()
 
     def matrices():
-        """Kernels with empty diagonals multiplied out: tr(KL) + 1ᵀK1·1ᵀL1/… − 2·1ᵀKL1/…"""
+        """Song's formula with the kernels, their diagonals empty, multiplied out."""
         off_diagonal, ones = 1 - torch.eye(n), torch.ones(n)
         k = torch.exp(-torch.cdist(x, x).square() / (2 * sigma_x**2)) * off_diagonal
         m = torch.exp(-torch.cdist(y, y).square() / (2 * sigma_y**2)) * off_diagonal

@@ -71,7 +71,7 @@ def _ava() -> Comparison:
         labels, scores = {c: [] for c in CLASSES}, {c: [] for c in CLASSES}
         taken = set()
         for row in np.argsort(-found[3], kind="stable"):
-            action, best, best_overlap = found[2][row], -1, 0.0
+            action, best, best_overlap = int(found[2][row]), -1, 0.0
             for other in np.flatnonzero((truth[0] == found[0][row]) & (truth[2] == action)):
                 a, b = found[1][row], truth[1][other]
                 width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])

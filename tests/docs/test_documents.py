@@ -12,7 +12,9 @@ import pytest
 import mule
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(r"^\| ((?:Eq\.|Algorithm|Proposition) \d+) \| [^|]+ \| `([\w.]+)` \| `([\w/.:]+)` \|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| ((?:Eq\.|Algorithm|Proposition) \d+) \| [^|]+ \| `([\w.]+)` \| `([\w/.:]+)` \|", re.MULTILINE
+)
 ROWS = ROW.findall((ROOT / "docs/EQUATIONS.md").read_text())
 
 
@@ -47,7 +49,9 @@ def test_function_and_test_of_each_equation_exist(place, function, test):
 
 @pytest.mark.parametrize("name", ["README.md"])
 def test_examples_in_the_documents_really_run(name):
-    failures, attempted = doctest.testfile(str(ROOT / name), module_relative=False, optionflags=doctest.ELLIPSIS)
+    failures, attempted = doctest.testfile(
+        str(ROOT / name), module_relative=False, optionflags=doctest.ELLIPSIS
+    )
     assert attempted > 0
     assert failures == 0
 
@@ -63,7 +67,9 @@ def test_readme_commands_exist():
 def test_links_between_documents_lead_somewhere():
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-            assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+            assert target.startswith("http") or (document.parent / target).exists(), (
+                f"{document.name}: {target}"
+            )
 
 
 def test_version_is_the_same_everywhere():
@@ -78,4 +84,4 @@ def test_importing_mule_loads_nothing_heavy_and_gives_the_public_names():
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = mule.nonsense  # pyright: ignore[reportAttributeAccessIssue]
+        _ = mule.nonsense

@@ -51,7 +51,9 @@ def u_statistic_by_loops(kx, ky, groups):
     return pairs - 2 * triples + quadruples
 
 
-@pytest.mark.parametrize("groups", [[0, 1, 2, 3], list(range(7)), [5, 5, 2, 2, 2, 9, 0], [3, 1, 3, 1, 0, 7, 7, 2]])
+@pytest.mark.parametrize(
+    "groups", [[0, 1, 2, 3], list(range(7)), [5, 5, 2, 2, 2, 9, 0], [3, 1, 3, 1, 0, 7, 7, 2]]
+)
 def test_unbiased_estimate_is_the_u_statistic_over_different_groups(groups):
     x, y = views(len(groups), seed=len(groups), dependent=True)
     kx, ky = kernel_by_loops(x, 1.3), kernel_by_loops(y, 0.8)
@@ -133,7 +135,10 @@ def test_actors_who_share_a_clip_look_dependent_unless_grouped():
     for seed in range(200):
         scene, evidence = views(12, seed=seed)
         noise, _ = views(48, seed=1000 + seed)
-        kx, ky = rbf_kernel(evidence[clips] + 0.1 * noise, groups=clips), rbf_kernel(scene[clips], groups=clips)
+        kx, ky = (
+            rbf_kernel(evidence[clips] + 0.1 * noise, groups=clips),
+            rbf_kernel(scene[clips], groups=clips),
+        )
         grouped.append(unbiased_hsic(kx, ky, groups=clips).item())
         ungrouped.append(unbiased_hsic(kx, ky).item())
     error = np.std(grouped) / np.sqrt(200)
@@ -246,7 +251,9 @@ def test_static_bias_teaches_the_head_and_never_the_context():
     assert context.grad is None
 
 
-@pytest.mark.parametrize(("estimator", "clips"), [("unbiased", 3), ("debiased_cka", 3), ("biased", 1), ("cka", 1)])
+@pytest.mark.parametrize(
+    ("estimator", "clips"), [("unbiased", 3), ("debiased_cka", 3), ("biased", 1), ("cka", 1)]
+)
 def test_static_bias_is_none_below_the_fewest_samples_never_zero(estimator, clips):
     outputs, context = torch.randn(clips, 5), torch.randn(clips, 8)
     assert static_bias(outputs, context, torch.arange(clips), estimator=estimator) is None

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.paper("Eq. 9")
 
 
 def evidence_of(positive, negative, dtype=torch.float64):
-    return Evidence(positive=torch.tensor(positive, dtype=dtype), negative=torch.tensor(negative, dtype=dtype))
+    return Evidence(
+        positive=torch.tensor(positive, dtype=dtype), negative=torch.tensor(negative, dtype=dtype)
+    )
 
 
 def test_values_equal_the_printed_formulas_in_alpha_and_beta():

@@ -6,10 +6,21 @@ into g (γ = 0) and no damping (δ = 0). `PrimalDual` with one inner step does e
 step of size 1 solves min ½‖θ − c‖² + λ·(aᵀθ − b) from anywhere; the averages are then taken over its iterates.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from test_alg1_primal_dual import BOUND, CENTRE, NORMAL, TRUE_MULTIPLIER, TRUE_SOLUTION, Point, quadratic, solver
+from test_alg1_primal_dual import (
+    BOUND,
+    CENTRE,
+    NORMAL,
+    TRUE_MULTIPLIER,
+    TRUE_SOLUTION,
+    Point,
+    quadratic,
+    solver,
+)
 
 from mule.objective.primal_dual import Constraint, Objective, PrimalDual
 
@@ -90,15 +101,15 @@ def test_violation_bound_also_holds_in_the_printed_order_while_the_constraint_fa
     values, multipliers = [], []
 
     def objective():
-        found = Objective((point.theta - 1).square().sum() / 2, {"g": point.theta.square().sum() / 2})
-        values.append(found.constraints["g"].item())  # at the average θ̃⁽ᵐ⁾, m = 0, 1, …
+        value = point.theta.square().sum() / 2
+        values.append(value.item())  # at the average θ̃⁽ᵐ⁾, m = 0, 1, …
         multipliers.append(primal_dual.multipliers["g"])  # λ⁽ᵐ⁻¹⁾
-        return found
+        return Objective((point.theta - 1).square().sum() / 2, {"g": value})
 
     primal_dual.step(objective)
     multipliers = [*multipliers[2:], primal_dual.multipliers["g"]]  # λ⁽ᵐ⁾ for m = 1, 2, …
     values = values[1:]
-    assert all(later <= earlier for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later <= earlier for earlier, later in pairwise(values))
     for m, (value, multiplier) in enumerate(zip(values, multipliers, strict=True), start=1):
         assert value <= multiplier / (m * STEP) + 1e-12
 

@@ -1,0 +1,87 @@
+"""`mule evaluate`: metrics of plain files. What computes is imported when a command runs, so help is quick."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measure scores and detections in plain files.", no_args_is_help=True)
+
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Write the result here as JSON.")
+]
+
+
+class CharadesRule(StrEnum):
+    """How Charades treats videos without labels."""
+
+    OFFICIAL = "official"
+    PLAIN = "plain"
+
+
+@app.command("open-set")
+def open_set(
+    scores: Annotated[
+        Path, typer.Argument(help="CSV with a header: novelty, is_novel (0/1/true/false), optional group.")
+    ],
+    json: JsonOption = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Bootstrap resamples; 0 leaves intervals out.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+) -> None:
+    """AUROC, AUPR, FPR at 95 % TPR and detection error of a novelty score, with confidence intervals."""
+    from mule.cli import show
+    from mule.evaluation.open_set import evaluate_open_set_file
+    from mule.evaluation.results import require_place, write_json
+
+    require_place(json)
+    result = evaluate_open_set_file(scores, resamples=resamples, seed=seed)
+    write_json(result, json)
+    show.open_set(result)
+
+
+@app.command()
+def ava(
+    ground_truth: Annotated[
+        Path, typer.Option(help="Ground truth, CSV: video,time,x1,y1,x2,y2,action[,person] or video,time.")
+    ],
+    detections: Annotated[Path, typer.Option(help="Detections, CSV: video,time,x1,y1,x2,y2,action[,score].")],
+    label_map: Annotated[Path, typer.Option(help="Evaluated classes, .pbtxt.")],
+    excluded: Annotated[Path | None, typer.Option(help="Frames to leave out, CSV: video,time.")] = None,
+    keep_top: Annotated[
+        int | None,
+        typer.Option(min=1, help="Detections kept per frame: 50 in the official program, else all."),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """AVA frame-mAP at IoU 0.5, as the official program defines it."""
+    from mule.cli import show
+    from mule.evaluation.ava_files import evaluate_ava_files
+    from mule.evaluation.results import require_place, write_json
+
+    require_place(json)
+    result = evaluate_ava_files(ground_truth, detections, label_map, excluded=excluded, keep_top=keep_top)
+    write_json(result, json)
+    show.mean_ap(result, title="AVA frame-mAP at IoU 0.5")
+
+
+@app.command()
+def charades(
+    ground_truth: Annotated[Path, typer.Option(help="Charades CSV with the columns id and actions.")],
+    scores: Annotated[Path, typer.Option(help="One line per video: id s0 s1 … separated by spaces or tabs.")],
+    rule: Annotated[
+        CharadesRule, typer.Option(help="How videos without labels count.")
+    ] = CharadesRule.OFFICIAL,
+    json: JsonOption = None,
+) -> None:
+    """Charades classification mAP, by the official rule or the plain one."""
+    from mule.cli import show
+    from mule.evaluation.charades import evaluate_charades_files
+    from mule.evaluation.results import require_place, write_json
+
+    require_place(json)
+    result = evaluate_charades_files(ground_truth, scores, rule=rule.value)
+    write_json(result, json)
+    show.mean_ap(result, title=f"Charades mAP, {rule.value} rule")
