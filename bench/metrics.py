@@ -1,6 +1,7 @@
 """The metrics against loops over scikit-learn's, and at full size."""
 
 import time
+from collections import defaultdict
 
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
@@ -20,20 +21,21 @@ def full_size() -> list[str]:
     """Times of what nobody would wait for a loop to finish."""
     random = np.random.default_rng(0)
     novelty, is_novel = random.normal(size=10_000_000), random.random(10_000_000) < 0.3
+    open_set_s = _elapsed_s(lambda: evaluate_open_set(novelty, is_novel))
     truth, found = _boxes(57_000, 2, 0), _boxes(57_000, 35, 1)
-    lines = []
-    for what, run in {
-        f"all open-set metrics of {len(novelty):,} scores, with 1,000 bootstrap resamples": lambda: (
-            evaluate_open_set(novelty, is_novel)
-        ),
-        f"AVA mAP of {len(found[0]):,} detections in 57,000 frames, 60 classes": lambda: evaluate_ava(
-            ActionBoxes(*truth[:3]), ScoredActionBoxes(*found), CLASSES
-        ),
-    }.items():
-        started_at = time.perf_counter()
-        run()
-        lines.append(f"- {what}: {time.perf_counter() - started_at:.1f} s")
-    return lines
+    ava_s = _elapsed_s(lambda: evaluate_ava(ActionBoxes(*truth[:3]), ScoredActionBoxes(*found), CLASSES))
+    rate = len(found[0]) / ava_s
+    return [
+        f"- all open-set metrics of {len(novelty):,} scores, with 1,000 bootstrap resamples: {open_set_s:.1f} s",
+        f"- AVA mAP of {len(found[0]):,} detections in 57,000 frames, 60 classes: {ava_s:.1f} s, {rate:,.0f} "
+        "detections per second (goal: 240,000, thirty times the official program's 8,000)",
+    ]
+
+
+def _elapsed_s(run) -> float:
+    started_at = time.perf_counter()
+    run()
+    return time.perf_counter() - started_at
 
 
 def _open_set() -> Comparison:
@@ -64,25 +66,25 @@ def _boxes(num_frames: int, per_frame: int, seed: int):
 
 
 def _ava() -> Comparison:
-    truth, found = _boxes(400, 2, 0), _boxes(400, 20, 1)
+    truth, found = _boxes(3000, 8, 0), _boxes(3000, 20, 1)
+    cells = defaultdict(list)
+    for row, cell in enumerate(zip(truth[0].tolist(), truth[2].tolist(), strict=True)):
+        cells[cell].append(row)
 
     def loops():
-        """Detection by detection, as the official program goes; scikit-learn does the precision."""
+        """Detection by detection, best first, as the definition goes; scikit-learn does the precision."""
         labels, scores = {c: [] for c in CLASSES}, {c: [] for c in CLASSES}
         taken = set()
-        for row in np.argsort(-found[3], kind="stable"):
+        for row in np.argsort(-found[3], kind="stable").tolist():
             action, best, best_overlap = int(found[2][row]), -1, 0.0
-            for other in np.flatnonzero((truth[0] == found[0][row]) & (truth[2] == action)):
-                a, b = found[1][row], truth[1][other]
-                width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-                shared = max(width, 0) * max(height, 0)
-                overlap = shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+            for other in cells[int(found[0][row]), action]:
+                overlap = _overlap(found[1][row], truth[1][other])
                 if overlap > best_overlap:
                     best, best_overlap = other, overlap
-            is_hit = best_overlap >= 0.5 and best not in taken
-            taken.add(best)
-            labels[action].append(is_hit)
+            labels[action].append(best_overlap >= 0.5 and best not in taken)
             scores[action].append(found[3][row])
+            if labels[action][-1]:
+                taken.add(best)
         return [average_precision_score(labels[c], scores[c]) for c in CLASSES if any(labels[c])]
 
     def ours():
@@ -90,4 +92,10 @@ def _ava() -> Comparison:
 
     times = take_turns({"ours": ours, "loops": loops})
     what = f"AVA frame-mAP, {len(found[0]):,} detections"
-    return Comparison(what, "per-detection loop", times["ours"], times["loops"], goal="at least 30")
+    return Comparison(what, "per-detection loop", times["ours"], times["loops"])
+
+
+def _overlap(a, b) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(width, 0) * max(height, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)

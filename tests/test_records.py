@@ -27,7 +27,9 @@ def test_counts_come_from_the_tensors():
 def test_evidence_of_two_shapes_or_types_is_refused():
     with pytest.raises(ShapeError, match=r"one shape; got \(1, 2\) and \(1, 3\)"):
         evidence(torch.zeros(1, 2), torch.zeros(1, 3))
-    with pytest.raises(ShapeError, match=r"device and type; got torch.float32 on cpu and torch.float64 on cpu"):
+    with pytest.raises(
+        ShapeError, match=r"device and type; got torch.float32 on cpu and torch.float64 on cpu"
+    ):
         evidence(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.float64))
     for bad in (torch.zeros(3), torch.zeros(2, 0), torch.zeros(2, 2, dtype=torch.int64)):
         with pytest.raises(ShapeError, match="at least one class"):
@@ -36,7 +38,9 @@ def test_evidence_of_two_shapes_or_types_is_refused():
 
 def test_negative_evidence_is_refused_where_it_stands():
     wrong = torch.tensor([[1.0, 2.0], [3.0, -0.5]])
-    with pytest.raises(RangeError, match=r"negative evidence must not be below zero; actor 1, class 1 has -0.5"):
+    with pytest.raises(
+        RangeError, match=r"negative evidence must not be below zero; actor 1, class 1 has -0.5"
+    ):
         Evidence(positive=torch.ones(2, 2), negative=wrong)
 
 

@@ -26,7 +26,9 @@ def on_two_ranks(function, tmp_path: Path):
         arguments = [module.stem, function.__name__, str(rank), str(module.parent), str(tmp_path / "store")]
         out = str(tmp_path / f"rank{rank}")
         processes.append(
-            subprocess.Popen([sys.executable, "-W", "ignore", "-c", WORKER, *arguments, out], stderr=subprocess.PIPE)
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", WORKER, *arguments, out], stderr=subprocess.PIPE
+            )
         )
     for process in processes:
         _, errors = process.communicate(timeout=120)

@@ -9,7 +9,9 @@ from mule.objective.digamma import digamma_increase
 
 @given(st.floats(1, 1e7), st.floats(1, 1e7))
 def test_double_precision_equals_scipy_where_scipy_keeps_its_digits(x, d):
-    found = digamma_increase(torch.tensor(x, dtype=torch.float64), torch.tensor(d, dtype=torch.float64)).item()
+    found = digamma_increase(
+        torch.tensor(x, dtype=torch.float64), torch.tensor(d, dtype=torch.float64)
+    ).item()
     expected = special.digamma(x + d) - special.digamma(x)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-13 * abs(special.digamma(x + d)) + 1e-14)
 
@@ -17,14 +19,18 @@ def test_double_precision_equals_scipy_where_scipy_keeps_its_digits(x, d):
 @given(st.floats(1, 1e6, width=32), st.floats(1, 1e6, width=32))
 def test_single_precision_equals_double_precision_to_a_few_roundings(x, d):
     single = digamma_increase(torch.tensor(x), torch.tensor(d)).item()
-    double = digamma_increase(torch.tensor(x, dtype=torch.float64), torch.tensor(d, dtype=torch.float64)).item()
+    double = digamma_increase(
+        torch.tensor(x, dtype=torch.float64), torch.tensor(d, dtype=torch.float64)
+    ).item()
     assert single == pytest.approx(double, rel=1e-6)
 
 
 def test_an_integer_increase_is_a_sum_of_reciprocals():
     x = torch.tensor(2.5, dtype=torch.float64)
     expected = sum(1 / (2.5 + i) for i in range(7))
-    assert digamma_increase(x, torch.tensor(7.0, dtype=torch.float64)).item() == pytest.approx(expected, rel=1e-14)
+    assert digamma_increase(x, torch.tensor(7.0, dtype=torch.float64)).item() == pytest.approx(
+        expected, rel=1e-14
+    )
 
 
 def test_the_plain_difference_fails_where_this_one_does_not():
