@@ -1,0 +1,83 @@
+"""Weight cards of detectors: where a file comes from, how to know it, how to use it and what it scored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mule.detection.detections import PAPER_ACTOR_SCORE
+from mule.errors import MuleError
+
+
+class DetectorError(MuleError, ValueError):
+    """A detector, or the file it was to be read from, cannot be used; the message names the file."""
+
+
+@dataclass(frozen=True)
+class DetectorCard:
+    """One published file of detector weights.
+
+    Attributes:
+        input_px: Side of the square the image is fitted into, or the short side for Faster R-CNN.
+        coco_ap: Average precision on COCO val2017 (IoU 0.50 to 0.95, percent) as its publisher reports it.
+        actor_score: Score from which a person counts as an actor. Small detectors are unsure where they are
+            right, so the paper's 0.85 would lose most actors. Measured for nano, a proposal for the others.
+        sha256: Checksum of the published file, or None where only `hash_prefix` is known.
+        hash_prefix: The first digits of that checksum, as the publisher writes them into the file's name.
+    """
+
+    name: str
+    address: str
+    licence: str
+    input_px: int
+    coco_ap: float
+    actor_score: float
+    sha256: str | None = None
+    hash_prefix: str | None = None
+
+
+def _yolox(size: str, input_px: int, coco_ap: float, actor_score: float, sha256: str) -> DetectorCard:
+    release = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"
+    return DetectorCard(
+        name=f"yolox_{size}",
+        address=f"{release}/yolox_{size}.onnx",
+        licence="Apache-2.0",
+        input_px=input_px,
+        coco_ap=coco_ap,
+        actor_score=actor_score,
+        sha256=sha256,
+    )
+
+
+YOLOX_CARDS: Mapping[str, DetectorCard] = {
+    card.name: card
+    for card in (
+        _yolox("nano", 416, 25.8, 0.3, "c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d"),
+        _yolox("tiny", 416, 32.8, 0.4, "427cc366d34e27ff7a03e2899b5e3671425c262ea2291f88bb942bc1cc70b0f7"),
+        _yolox("s", 640, 40.5, 0.5, "c5c2d13e59ae883e6af3b45daea64af4833a4951c92d116ec270d9ddbe998063"),
+        _yolox("m", 640, 46.9, 0.6, "21ff6cfdeb53b013bac2249599e55f00bff3cfdfdab37ed7a4620818c1d15b3f"),
+        _yolox("l", 640, 49.7, 0.6, "7860ae79de6c89a3c1eb72ae9a2756c0ccfbe04b7791bb5880afabd97855a411"),
+        _yolox("x", 640, 51.1, 0.6, "c892d7aaf1c4746d8a4d675bec669a4db4f434b4ee1efb654bc9b353379c7c55"),
+    )
+}
+"""The official YOLOX release 0.1.1rc0, COCO, without decoding inside the file."""
+
+FASTER_RCNN_CARDS: Mapping[str, DetectorCard] = {
+    "resnet50": DetectorCard(
+        name="fasterrcnn_resnet50_fpn_coco",
+        address="https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
+        licence="BSD-3-Clause",
+        input_px=800,
+        coco_ap=37.0,
+        actor_score=PAPER_ACTOR_SCORE,
+        hash_prefix="258fb6c6",
+    ),
+    "resnet50_v2": DetectorCard(
+        name="fasterrcnn_resnet50_fpn_v2_coco",
+        address="https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth",
+        licence="BSD-3-Clause",
+        input_px=800,
+        coco_ap=46.7,
+        actor_score=PAPER_ACTOR_SCORE,
+        hash_prefix="dd69338a",
+    ),
+}
+"""torchvision's own Faster R-CNN weights, COCO. None is published there for the paper's ResNeXt-101-FPN."""

@@ -1,0 +1,122 @@
+"""Faster R-CNN, the detector family of the paper, through torchvision (extra `mule[torchvision]`)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mule.detection.boxes import clip_to_image, has_area
+from mule.detection.cards import DetectorError
+from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
+from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
+from mule.detection.detector import Frames, require_rgb_frames
+
+FasterRcnnKind = Literal["resnet50", "resnet50_v2", "resnext101"]
+NUM_COCO_CATEGORIES = 91  # background, then category ids 1..90
+
+
+class FasterRcnnDetector:
+    """A torchvision detection model over COCO categories: RGB 0..1 in, boxes, labels and scores per image out.
+
+    The model resizes, normalises and suppresses by itself; here labels become class indices and weak boxes go.
+    """
+
+    class_names = (*COCO_CLASSES, "other")
+
+    def __init__(
+        self, model: nn.Module, *, actor_score: float = PAPER_ACTOR_SCORE, min_score: float = 0.1
+    ) -> None:
+        self.actor_score = actor_score
+        self._model = model.eval()
+        self._min_score = min_score
+        self._class_index = torch.full((NUM_COCO_CATEGORIES,), OTHER_OBJECT)
+        for category_id, class_index in CLASS_INDEX_BY_CATEGORY_ID.items():
+            self._class_index[category_id] = class_index
+
+    def __call__(self, frames: Frames) -> Detections:
+        """Everything found in each frame, in pixels of the frames given, clipped to the frame."""
+        require_rgb_frames(frames)
+        images = frames.float() / (255 if frames.dtype == torch.uint8 else 1)
+        with torch.inference_mode():
+            found = [self._model([image])[0] for image in images]
+        return concatenate(
+            [self._detections(image, output) for image, output in zip(images, found, strict=True)]
+        )
+
+    def _detections(self, image: Float[Tensor, "3 rows cols"], output: Mapping[str, Tensor]) -> Detections:
+        boxes = clip_to_image(output["boxes"].clone(), width_px=image.shape[2], height_px=image.shape[1])
+        kept = has_area(boxes) & (output["scores"] >= self._min_score)
+        class_index = self._class_index[output["labels"][kept]]
+        return Detections(
+            boxes_xyxy_px=boxes[kept],
+            scores=output["scores"][kept].clone(),
+            class_index=class_index,
+            image_index=torch.zeros_like(class_index),
+            num_images=1,
+        )
+
+
+def load_faster_rcnn(
+    path: str | Path, *, kind: FasterRcnnKind = "resnet50", actor_score: float = PAPER_ACTOR_SCORE
+) -> FasterRcnnDetector:
+    """The detector whose weights are in the file: a state dict of torchvision's Faster R-CNN over COCO."""
+    path = Path(path)
+    state = _read_state_dict(path)
+    builders = _builders()
+    if kind not in builders:
+        raise DetectorError(f"kind must be one of {', '.join(builders)}; got {kind!r}.")
+    model = builders[kind]()
+    try:
+        model.load_state_dict(state)  # torchvision itself renames the keys of older files
+    except RuntimeError as mismatch:
+        raise DetectorError(
+            f"{path}: these are not the weights of Faster R-CNN {kind} over {NUM_COCO_CATEGORIES} COCO categories; "
+            f"torch says: {str(mismatch)[:400]} ..."
+        ) from mismatch
+    return FasterRcnnDetector(model, actor_score=actor_score)
+
+
+def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
+    try:
+        from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn_v2  # pyright: ignore[reportMissingImports]
+        from torchvision.models.detection.backbone_utils import resnet_fpn_backbone  # pyright: ignore[reportMissingImports]
+        from torchvision.ops import FrozenBatchNorm2d  # pyright: ignore[reportMissingImports]
+    except (ImportError, RuntimeError) as missing:
+        raise DetectorError(
+            "Faster R-CNN needs torchvision, built for the torch that is installed: pip install "
+            "'mule[torchvision]' (beside CPU-only torch add --index-url https://download.pytorch.org/whl/cpu). "
+            f"It could not be imported: {missing}"
+        ) from missing
+
+    def with_frozen_norm(backbone: str, eps: float) -> nn.Module:
+        body = resnet_fpn_backbone(
+            backbone_name=backbone, weights=None, norm_layer=partial(FrozenBatchNorm2d, eps=eps)
+        )
+        return FasterRCNN(body, num_classes=NUM_COCO_CATEGORIES)
+
+    return {
+        "resnet50": partial(with_frozen_norm, "resnet50", 0.0),  # the published weights were made with eps 0
+        "resnet50_v2": partial(fasterrcnn_resnet50_fpn_v2, weights=None, weights_backbone=None),
+        "resnext101": partial(with_frozen_norm, "resnext101_32x8d", 1e-5),
+    }
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise DetectorError(
+            f"{path}: there is no such detector file. Its card gives the address to get it from."
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as failure:  # what is no such file fails in torch in many ways
+        raise DetectorError(
+            f"{path} ({path.stat().st_size} bytes): not a file of tensors only, or not all of one. Files that would "
+            f"run code are never opened. Get it again from its card's address. torch says: {failure}"
+        ) from failure
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise DetectorError(f"{path}: must hold a state dict, tensors by name; found {type(state).__name__}.")
+    return state

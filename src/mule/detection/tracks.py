@@ -1,0 +1,231 @@
+"""Which actor is which over time: two-stage association of person boxes by overlap and predicted motion.
+
+Sure boxes are matched first, to every track alive, hidden ones too. The tracks left over may then continue
+with unsure boxes, because an actor who is being covered is still there, only harder to see (ByteTrack, Zhang
+et al. 2022; unlike it, a hidden track may come back by an unsure box, which measured better). Motion is a
+Kalman filter of constant velocity for each of the four numbers centre x, y, width and height.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from mule.detection.boxes import Boxes, cxcywh_from_xyxy, iou_matrix, xyxy_from_cxcywh
+from mule.detection.detections import PERSON, Detections
+from mule.errors import RangeError
+
+NO_TRACK = -1
+NO_BOX = -1
+
+SURE_IOU = 0.2  # overlap with the predicted box from which a sure box continues a track
+UNSURE_IOU = 0.4  # an unsure box must fit better,
+TENTATIVE_IOU = 0.3  # and so must any box for a track seen only once
+
+POSITION_NOISE = 1 / 20  # standard deviations per step, in parts of the box's width (x) or height (y)
+VELOCITY_NOISE = 1 / 160
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What is believed of each track's box (cxcywh, px) and its velocity (px per step).
+
+    The four numbers move independently, so each has a state (value, velocity) and a 2 × 2 covariance.
+    """
+
+    mean: Float[Tensor, "tracks 4 2"]
+    covariance: Float[Tensor, "tracks 4 2 2"]
+
+    @property
+    def boxes_xyxy_px(self) -> Float[Tensor, "tracks 4"]:
+        """Where each box is believed to be."""
+        return xyxy_from_cxcywh(self.mean[..., 0])
+
+
+def motion_from_boxes(boxes_xyxy_px: Boxes) -> Motion:
+    """Boxes just seen for the first time: at rest, as far as is known, with an unsure velocity."""
+    values = cxcywh_from_xyxy(boxes_xyxy_px).double()
+    spread = torch.stack([2 * POSITION_NOISE * _scale(values), 10 * VELOCITY_NOISE * _scale(values)], dim=-1)
+    mean = torch.stack([values, torch.zeros_like(values)], dim=-1)
+    return Motion(mean, torch.diag_embed(spread.square()))
+
+
+def predicted(motion: Motion, steps: float) -> Motion:
+    """The motion `steps` later, less certain than before."""
+    transition = motion.mean.new_tensor([[1.0, steps], [0.0, 1.0]])
+    scale = _scale(motion.mean[..., 0])
+    noise = torch.stack([POSITION_NOISE * scale, VELOCITY_NOISE * scale], dim=-1).square() * steps
+    return Motion(
+        mean=motion.mean @ transition.T,
+        covariance=transition @ motion.covariance @ transition.T + torch.diag_embed(noise),
+    )
+
+
+def corrected(motion: Motion, boxes_xyxy_px: Float[Tensor, "tracks 4"]) -> Motion:
+    """The motion once each track's box has been seen."""
+    seen = cxcywh_from_xyxy(boxes_xyxy_px).double()
+    noise = (POSITION_NOISE * _scale(motion.mean[..., 0])).square()
+    gain = motion.covariance[..., 0] / (motion.covariance[..., 0, 0] + noise)[..., None]  # (tracks, 4, 2)
+    return Motion(
+        mean=motion.mean + gain * (seen - motion.mean[..., 0])[..., None],
+        covariance=motion.covariance - gain[..., :, None] * motion.covariance[..., None, 0, :],
+    )
+
+
+def _scale(cxcywh: Float[Tensor, "tracks 4"]) -> Float[Tensor, "tracks 4"]:
+    return cxcywh[:, [2, 3, 2, 3]].clamp(min=1.0)
+
+
+def best_pairs(
+    overlap: Float[Tensor, "tracks boxes"], *, min_iou: float
+) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+    """Tracks and their boxes, one to one, that overlap most in sum; no pair by less than `min_iou`."""
+    is_allowed = overlap >= min_iou
+    rows, cols = linear_sum_assignment(torch.where(is_allowed, overlap, 0.0).numpy(), maximize=True)
+    tracks, boxes = torch.from_numpy(rows), torch.from_numpy(cols)
+    kept = is_allowed[tracks, boxes]
+    return tracks[kept], boxes[kept]
+
+
+@dataclass(frozen=True)
+class _Tracks:
+    """The tracks alive: a track is tentative until seen twice, hidden while it is not seen."""
+
+    track_id: Int[Tensor, " tracks"]
+    motion: Motion
+    times_seen: Int[Tensor, " tracks"]
+    hidden_steps: Float[Tensor, " tracks"]
+
+    @property
+    def is_confirmed(self) -> Bool[Tensor, " tracks"]:
+        return self.times_seen >= 2
+
+
+class Tracker:
+    """Person boxes of one frame after another in, their track ids out. Remembers the living tracks only."""
+
+    def __init__(self, *, sure_score: float, max_hidden_steps: int = 30) -> None:
+        """Starts without tracks.
+
+        Args:
+            sure_score: Boxes from this score on start tracks and are matched first: the detector's actor score.
+            max_hidden_steps: A track not seen for longer than this is over.
+        """
+        self._sure_score = sure_score
+        self._max_hidden_steps = max_hidden_steps
+        self._tracks = _new_tracks(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 4))
+        self._next_id = 0
+
+    def update(
+        self, boxes_xyxy_px: Boxes, scores: Float[Tensor, " boxes"], *, steps: float = 1.0
+    ) -> Int[Tensor, " boxes"]:
+        """The track id of each box of the next frame, `steps` after the last; -1 for boxes in no track.
+
+        An id is given at first sight and never again to another track.
+        """
+        if steps <= 0:
+            raise RangeError(f"frames must come in the order of time: steps must be above 0; got {steps}.")
+        tracks = replace(self._tracks, motion=predicted(self._tracks.motion, steps))
+        box_of_track = self._match(tracks, boxes_xyxy_px, scores)
+        is_seen = box_of_track != NO_BOX
+        track_id = torch.full((len(scores),), NO_TRACK)
+        track_id[box_of_track[is_seen]] = tracks.track_id[is_seen]
+        is_new = (track_id == NO_TRACK) & (scores >= self._sure_score)
+        track_id[is_new] = self._next_id + torch.arange(int(is_new.sum()))
+        self._next_id += int(is_new.sum())
+        alive = _seen_or_hidden(tracks, box_of_track, boxes_xyxy_px, steps)
+        alive = _select(alive, alive.hidden_steps <= self._max_hidden_steps)
+        self._tracks = _joined(alive, _new_tracks(track_id[is_new], boxes_xyxy_px[is_new]))
+        return track_id
+
+    def _match(
+        self, tracks: _Tracks, boxes_xyxy_px: Boxes, scores: Float[Tensor, " boxes"]
+    ) -> Int[Tensor, " tracks"]:
+        overlap = iou_matrix(tracks.motion.boxes_xyxy_px, boxes_xyxy_px.double())
+        is_sure = scores >= self._sure_score
+        box_of_track = torch.full((len(tracks.track_id),), NO_BOX)
+        is_taken = torch.zeros(len(scores), dtype=torch.bool)
+        for may_track, may_box, min_iou in (
+            (tracks.is_confirmed, is_sure, SURE_IOU),
+            (tracks.is_confirmed, ~is_sure, UNSURE_IOU),
+            (~tracks.is_confirmed, is_sure, TENTATIVE_IOU),
+        ):
+            track_rows = torch.nonzero(may_track & (box_of_track == NO_BOX))[:, 0]
+            box_rows = torch.nonzero(may_box & ~is_taken)[:, 0]
+            matched, boxes = best_pairs(overlap[track_rows][:, box_rows], min_iou=min_iou)
+            box_of_track[track_rows[matched]] = box_rows[boxes]
+            is_taken[box_rows[boxes]] = True
+        return box_of_track
+
+
+def link_actors(
+    detections: Detections, *, actor_score: float, max_hidden_images: int = 30
+) -> Int[Tensor, " boxes"]:
+    """Track id of every person of a sequence of images evenly spaced in time; -1 for boxes in no track.
+
+    Ids count from 0 in the order of first sight. A track of one box is taken back, unless that box is in the
+    last image, where nothing could follow.
+    """
+    track_id = torch.full((len(detections),), NO_TRACK)
+    tracker = Tracker(sure_score=actor_score, max_hidden_steps=max_hidden_images)
+    persons = torch.nonzero(detections.class_index == PERSON)[:, 0]
+    persons = persons[torch.argsort(detections.image_index[persons], stable=True)]
+    per_image = torch.bincount(detections.image_index[persons], minlength=detections.num_images)
+    for rows in torch.split(persons, per_image.tolist()):
+        track_id[rows] = tracker.update(detections.boxes_xyxy_px[rows], detections.scores[rows])
+    in_track = track_id != NO_TRACK
+    times_seen = torch.bincount(track_id[in_track], minlength=1)
+    in_track &= (times_seen[track_id] >= 2) | (detections.image_index == detections.num_images - 1)
+    _, track_id[in_track] = torch.unique(track_id[in_track], return_inverse=True)
+    return torch.where(in_track, track_id, NO_TRACK)
+
+
+def _new_tracks(track_id: Int[Tensor, " tracks"], boxes_xyxy_px: Float[Tensor, "tracks 4"]) -> _Tracks:
+    return _Tracks(
+        track_id=track_id,
+        motion=motion_from_boxes(boxes_xyxy_px),
+        times_seen=torch.ones_like(track_id),
+        hidden_steps=torch.zeros(len(track_id)),
+    )
+
+
+def _seen_or_hidden(
+    tracks: _Tracks, box_of_track: Int[Tensor, " tracks"], boxes_xyxy_px: Boxes, steps: float
+) -> _Tracks:
+    """The tracks with what this frame told of them; tentative tracks it did not show are gone."""
+    is_seen = box_of_track != NO_BOX
+    seen, hidden = _select(tracks, is_seen), _select(tracks, ~is_seen & tracks.is_confirmed)
+    still = hidden.motion.mean.clone()
+    still[:, 2:, 1] = 0  # while hidden an actor may move on but is not assumed to grow or shrink
+    return _joined(
+        replace(
+            seen,
+            motion=corrected(seen.motion, boxes_xyxy_px[box_of_track[is_seen]]),
+            times_seen=seen.times_seen + 1,
+            hidden_steps=torch.zeros_like(seen.hidden_steps),
+        ),
+        replace(hidden, motion=replace(hidden.motion, mean=still), hidden_steps=hidden.hidden_steps + steps),
+    )
+
+
+def _select(tracks: _Tracks, rows: Bool[Tensor, " tracks"]) -> _Tracks:
+    return _Tracks(
+        track_id=tracks.track_id[rows],
+        motion=Motion(tracks.motion.mean[rows], tracks.motion.covariance[rows]),
+        times_seen=tracks.times_seen[rows],
+        hidden_steps=tracks.hidden_steps[rows],
+    )
+
+
+def _joined(first: _Tracks, second: _Tracks) -> _Tracks:
+    return _Tracks(
+        track_id=torch.cat([first.track_id, second.track_id]),
+        motion=Motion(
+            mean=torch.cat([first.motion.mean, second.motion.mean]),
+            covariance=torch.cat([first.motion.covariance, second.motion.covariance]),
+        ),
+        times_seen=torch.cat([first.times_seen, second.times_seen]),
+        hidden_steps=torch.cat([first.hidden_steps, second.hidden_steps]),
+    )
