@@ -1,0 +1,112 @@
+"""From feature maps to features: of each actor, of each object, and of the context around them.
+
+    maps (per pathway) ─ mean over time ─ concat ─▶ context map ─ RoIAlign ─ max over the box ─▶ one feature per box
+
+Boxes of all clips lie flat, (boxes, 4), in pixels of the network's input; `clip_index` says whose they are.
+A clip without actors or objects simply has no rows.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mule.errors import NotFinite, RangeError
+from mule.features.maps import FeatureMaps
+
+
+@dataclass(frozen=True)
+class RoiSampling:
+    """How RoIAlign looks at a box; the defaults are those of SlowFast's and ACAR's detection heads."""
+
+    bins: int = 7
+    """The box is cut into bins × bins."""
+    samples: int = 0
+    """Samples along each side of a bin; 0 takes as many as the bin is cells long. Only fixed numbers export."""
+    aligned: bool = False
+    """Whether cell centres lie half a cell in (Detectron2), or on the grid lines and no box is below one cell."""
+
+
+DETECTION_HEAD = RoiSampling()
+
+
+def context_map(features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
+    """The clip without its time: the temporal mean of each pathway, channels side by side."""
+    return torch.cat([each.mean(dim=2) for each in features.maps], dim=1)
+
+
+def box_features(
+    context: Float[Tensor, "clips channels rows cols"],
+    boxes_xyxy_px: Float[Tensor, "boxes 4"],
+    clip_index: Int[Tensor, " boxes"],
+    *,
+    stride: int,
+    sampling: RoiSampling = DETECTION_HEAD,
+) -> Float[Tensor, "boxes channels"]:
+    """One feature per actor or object: the largest value of each channel within the box."""
+    return roi_align(context, boxes_xyxy_px, clip_index, stride=stride, sampling=sampling).amax(dim=(2, 3))
+
+
+def roi_align(
+    context: Float[Tensor, "clips channels rows cols"],
+    boxes_xyxy_px: Float[Tensor, "boxes 4"],
+    clip_index: Int[Tensor, " boxes"],
+    *,
+    stride: int,
+    sampling: RoiSampling = DETECTION_HEAD,
+) -> Float[Tensor, "boxes channels bins bins"]:
+    """The mean of bilinear samples in every bin of every box (He et al., ICCV 2017), as torchvision takes it.
+
+    Bilinear weights, the border rule and the mean all are products of one factor per axis, so a box is two
+    small matrices, one that mixes rows and one that mixes columns: out = W_y · map · W_xᵀ.
+    """
+    _require_usable(boxes_xyxy_px, clip_index, num_clips=len(context))
+    boxes = boxes_xyxy_px.to(torch.promote_types(context.dtype, torch.float32))
+    start, end = (boxes / stride - (0.5 if sampling.aligned else 0.0)).split(2, dim=1)
+    length = end - start if sampling.aligned else (end - start).clamp(min=1)
+    mix_cols = _axis_weights(start[:, 0], length[:, 0], num_cells=context.shape[3], sampling=sampling)
+    mix_rows = _axis_weights(start[:, 1], length[:, 1], num_cells=context.shape[2], sampling=sampling)
+    mix_cols, mix_rows = mix_cols.to(context.dtype).unsqueeze(1), mix_rows.to(context.dtype).unsqueeze(1)
+    return mix_rows @ (context[clip_index] @ mix_cols.transpose(2, 3))
+
+
+def _axis_weights(
+    start: Float[Tensor, " boxes"], length: Float[Tensor, " boxes"], *, num_cells: int, sampling: RoiSampling
+) -> Float[Tensor, "boxes bins cells"]:
+    """How much each cell of an axis counts in each bin.
+
+    A sample more than one cell outside the map counts nothing; one less far outside is moved to the border.
+    """
+    bin_length = length / sampling.bins
+    if sampling.samples:
+        num_samples, most = torch.full_like(length, sampling.samples), sampling.samples
+    else:
+        num_samples = bin_length.ceil().clamp(min=0)
+        most = int(num_samples.max()) if len(length) else 0
+    num_samples = num_samples[:, None, None]
+    sample = torch.arange(most, dtype=length.dtype, device=length.device)
+    bins = torch.arange(sampling.bins, dtype=length.dtype, device=length.device)
+    start, bin_length = start[:, None, None], bin_length[:, None, None]
+    position = start + bins[:, None] * bin_length + (sample + 0.5) * bin_length / num_samples.clamp(min=1)
+    counts = (sample < num_samples) & (position >= -1) & (position <= num_cells)
+    cell = torch.arange(num_cells, dtype=length.dtype, device=length.device)
+    distance = (position.clamp(0, num_cells - 1)[..., None] - cell).abs()
+    weight = (1 - distance).clamp(min=0) * counts[..., None]
+    return weight.sum(dim=2) / num_samples.clamp(min=1)
+
+
+def _require_usable(boxes_xyxy_px: Tensor, clip_index: Tensor, *, num_clips: int) -> None:
+    is_recording = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if is_recording or len(boxes_xyxy_px) == 0:  # a check of values has no place in a graph
+        return
+    if not torch.isfinite(boxes_xyxy_px).all():
+        box = int(torch.nonzero(~torch.isfinite(boxes_xyxy_px))[0, 0])
+        raise NotFinite(
+            f"box corners must be finite; box {box} is {boxes_xyxy_px[box].tolist()}. Drop it, or mend the detector."
+        )
+    if int(clip_index.min()) < 0 or int(clip_index.max()) >= num_clips:
+        raise RangeError(
+            f"clip_index must name one of {num_clips} clips, from 0; got values from {int(clip_index.min())} to "
+            f"{int(clip_index.max())}."
+        )
