@@ -178,6 +178,19 @@ def test_a_loaded_backbone_is_ready_to_be_used(tmp_path):
     assert all(weight.requires_grad and not weight.is_meta for weight in model.parameters())
 
 
+def test_a_backbone_that_ends_at_an_earlier_map_takes_the_weights_up_to_there(tmp_path):
+    card = find_card("i3d_rgb_kinetics400")
+    torch.save({name: tensor.contiguous() for name, tensor in foreign_state(card).items()}, tmp_path / "a.pt")
+    model = load_backbone(tmp_path / "a.pt", card, endpoint="mixed_4f")
+    assert model.stride == 16
+    assert_holds(model, card)
+    assert all(
+        weight.is_contiguous(memory_format=torch.channels_last_3d)
+        for weight in model.parameters()
+        if weight.dim() == 5
+    )
+
+
 def test_the_real_kinetics_weights_of_i3d_are_all_there(shared_data):
     path = shared_data / "backbones" / "i3d_rgb_kinetics400_fp16.pt"
     card = find_card("i3d_rgb_kinetics400")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mule.cli import evaluate, weights
+from mule.cli import evaluate, features, weights
 from mule.errors import MuleError
 
 
@@ -25,6 +25,7 @@ app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
 )
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(features.app, name="features")
 app.add_typer(weights.app, name="weights")
 
 

@@ -147,13 +147,18 @@ def _shapes_promised(card: WeightCard) -> Mapping[str, torch.Size]:
 def _require_model_of(card: WeightCard, wanted: Mapping[str, Tensor]) -> None:
     promised = _shapes_promised(card)
     strange = [name for name, tensor in wanted.items() if promised.get(name) != tensor.shape]
-    lacking = [name for name in promised if name not in wanted and not name.startswith("head.")]
+    parts = {_part(name) for name in wanted}  # a model may end early: without its head, or at an earlier map
+    lacking = [name for name in promised if name not in wanted and _part(name) in parts]
     if strange or lacking:
         raise WeightsError(
-            f"the model must be the one of card '{card.name}', with its head or without; "
+            f"the model must be the one of card '{card.name}', whole or ending early; "
             f"{len(strange)} of its tensors are others ({_first(strange)}), {len(lacking)} are lacking "
             f"({_first(lacking)}). Build it with build_backbone."
         )
+
+
+def _part(name: str) -> str:
+    return name.split(".", 1)[0]
 
 
 def _with_shape(tensor: Tensor, shape: torch.Size | None) -> Tensor:

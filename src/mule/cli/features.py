@@ -1,0 +1,76 @@
+"""`mule features`: what a frozen backbone makes of videos. Torch is imported when a command runs."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Compute features of videos once, and keep them.", no_args_is_help=True)
+
+
+@app.callback()
+def features() -> None:
+    """Compute features of videos once, and keep them."""
+
+
+def _positive(text: str | Fraction) -> Fraction:
+    try:
+        number = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        number = Fraction(0)
+    if number <= 0:
+        raise typer.BadParameter(f"must be a number above zero, such as 0.5, 30 or 30000/1001; got '{text}'.")
+    return number
+
+
+@app.command()
+def extract(
+    videos: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VIDEO_OR_FOLDER",
+            help="Videos, lists of images, folders of frames, or folders of videos (not their subfolders).",
+        ),
+    ],
+    weights: Annotated[
+        str,
+        typer.Option(metavar="CARD_OR_FILE", help="A name from `mule weights list`, or a file of weights."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where features are kept, one file per video.")],
+    card: Annotated[
+        str | None, typer.Option(help="What a file of weights is, where several cards fit it.")
+    ] = None,
+    every: Annotated[
+        Fraction, typer.Option(parser=_positive, metavar="SECONDS", help="From one clip to the next.")
+    ] = Fraction(1),
+    rate: Annotated[
+        Fraction | None,
+        typer.Option(
+            parser=_positive,
+            metavar="FPS",
+            help="Frames per second by which clips are cut (AVA: 30); by default the video's own.",
+        ),
+    ] = None,
+    short_side: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="PX", help="Of the frames; by default as the weights were tested."),
+    ] = None,
+    half: Annotated[bool, typer.Option("--half", help="Keep features in half precision.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Clips that go through the backbone together.")] = 1,
+    device: Annotated[str, typer.Option(help="Where the backbone runs, as torch names it.")] = "cpu",
+) -> None:
+    """The context map of each clip of each video, from which features of any boxes can be pooled.
+
+    What is there already, made from the same video with the same weights and settings, is not computed again. A run
+    that was stopped goes on where it was. A video that cannot be read does not stop the others; the exit code is 2.
+    """
+    from mule.cli import show_features
+    from mule.features.frozen import frozen_backbone
+
+    path, found = show_features.weights(weights, card)
+    backbone = frozen_backbone(
+        path, found, short_side_px=short_side, frame_rate=rate, half=half, device=device
+    )
+    if show_features.extract(videos, backbone, out, period_s=every, batch_clips=batch):
+        raise typer.Exit(2)

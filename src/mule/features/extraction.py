@@ -1,0 +1,255 @@
+"""A frozen backbone over whole videos, into the cache: in parts, so that a kill costs one part and no more."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import count, islice
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from mule.errors import NotFinite, RangeError, VideoError
+from mule.features.cache import (
+    CacheEntry,
+    Every,
+    KeyTimes,
+    feature_key,
+    times_from,
+    video_sha256,
+    video_stamp,
+)
+from mule.features.feature_files import FeatureFileError, VideoFeatures
+from mule.features.frozen import FrozenBackbone
+from mule.features.pooling import context_map
+from mule.video.clips import clip_windows
+from mule.video.facts import DecodeReport, VideoFacts
+from mule.video.reading import Clip, read_clips, video_facts
+from mule.video.sources import VideoSource, video_source
+from mule.video.transforms import normalised, short_side_size
+
+_MAX_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a video has come, in clips."""
+
+    num_expected: int | None = None
+    """All of them, as far as the container's word can be trusted; None if it says nothing."""
+    num_reused: int = 0
+    """Found in parts that an earlier run had finished."""
+    num_computed: int = 0
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The features of a video, and how they came to be."""
+
+    path: Path
+    features: VideoFeatures = field(repr=False)
+    was_cached: bool
+    """Whether the file was there already, whole and right."""
+    progress: Progress
+    discarded: tuple[str, ...]
+    """Why files or parts that were there could not be used; they were computed anew."""
+    report: DecodeReport
+    """What reading the video met; nothing, if all was there."""
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Brings the features of videos into a folder, each computed once."""
+
+    backbone: FrozenBackbone
+    folder: Path
+    batch_clips: int = 1
+    """Clips that go through the backbone together."""
+    part_clips: int = 32
+    """Clips after which what was computed is safe on disk."""
+
+    def __post_init__(self) -> None:
+        if self.batch_clips < 1 or self.part_clips < 1:
+            raise RangeError(
+                f"batch_clips and part_clips must be at least 1; got {self.batch_clips} and {self.part_clips}."
+            )
+
+    def extract(
+        self,
+        source: str | Path | VideoSource,
+        key_times: KeyTimes,
+        *,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> Extraction:
+        """The features of one video at its key times, from the cache or computed.
+
+        Key times after the end of the video have no features; the report says from which one on.
+
+        Raises:
+            VideoError: the video cannot be read, or not twice, or it changed while it was read.
+            NotFinite: a feature is not finite, or is too large for half precision.
+            FeatureFileError: the folder cannot be written.
+        """
+        started_at = perf_counter()
+        work = _VideoWork(self, video_source(source), key_times, on_progress)
+        for attempt in range(_MAX_TRIES):
+            if (features := work.entry.find()) is not None:
+                work.entry.sweep()
+                return Extraction(
+                    path=work.entry.path,
+                    features=features,
+                    was_cached=attempt == 0,
+                    progress=work.progress,
+                    discarded=tuple(work.entry.discarded),
+                    report=work.report,
+                    elapsed_s=perf_counter() - started_at,
+                )
+            work.compute()
+        raise FeatureFileError(
+            f"{work.entry.path}: must be there, and whole, right after it was written; it was not, {_MAX_TRIES} times "
+            f"({'; '.join(work.entry.discarded) or 'it vanished'}). Is the disk sound?"
+        )
+
+
+class _VideoWork:
+    """One video on its way into the cache."""
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        source: VideoSource,
+        key_times: KeyTimes,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.source, self.key_times = source, key_times
+        self.backbone, self.recipe = extractor.backbone, extractor.backbone.recipe
+        self.batch_clips, self.part_clips = extractor.batch_clips, extractor.part_clips
+        self.stamp = video_stamp(source)  # before the digest: what changes after it is noticed
+        key = feature_key(self.recipe, video_sha256(source), key_times)
+        self.entry = CacheEntry(extractor.folder, source, key)
+        self.report = DecodeReport()
+        self.progress = Progress()
+        self._own_parts: set[int] = set()
+        self._on_progress = on_progress
+
+    def compute(self) -> None:
+        """Computes what is in no part yet, and makes one file of all parts.
+
+        Another process that finishes the same video may sweep the parts away meanwhile; then its file is there.
+        """
+        self.entry.sweep_abandoned()
+        facts = video_facts(self.source)
+        whole = self._whole_parts()
+        num_reused = sum(num_clips for first, num_clips in whole.items() if first not in self._own_parts)
+        self._advance(num_expected=_num_expected(self.key_times, facts), num_reused=num_reused)
+        firsts = self._compute_parts(facts, set(whole))
+        parts = [self.entry.find_part(first) for first in firsts] or [self._nothing(facts)]
+        pieces = [part for part in parts if part is not None]
+        if len(pieces) == len(parts):
+            self.entry.finish(pieces)
+
+    def _whole_parts(self) -> dict[int, int]:
+        """The parts that an earlier run finished: first clip, and how many."""
+        whole: dict[int, int] = {}
+        for first in self.entry.part_numbers():
+            times = self._times(first) if first % self.part_clips == 0 else []
+            part = self.entry.find_part(first) if times else None
+            if part is not None and part.key_time_s.tolist() == [float(time) for time in times]:
+                whole[first] = len(part)
+        return whole
+
+    def _compute_parts(self, facts: VideoFacts, whole: set[int]) -> list[int]:
+        """Writes the parts that are not there; names all that make up the video, by their first clips."""
+        times = (time for first in self._missing(whole) for time in self._times(first))
+        clips = read_clips(
+            self.source,
+            clip_windows(times, self.recipe.clip, self.recipe.frame_rate or facts.frame_rate),
+            short_side_px=self.recipe.short_side_px,
+            scaler=self.recipe.scaler,
+            report=self.report,
+        )
+        firsts = whole
+        for first in self._missing(whole):
+            num_wanted = len(self._times(first))
+            part = self._part(islice(clips, num_wanted), facts)
+            if video_stamp(self.source) != self.stamp:
+                raise VideoError(f"{self.source}: must not change while it is read; it did. Start again.")
+            if part is not None:
+                self.entry.write_part(first, part)
+                self._own_parts.add(first)
+                firsts = firsts | {first}
+            if part is None or len(part) < num_wanted:  # the video ends here
+                firsts = {each for each in firsts if each <= first}
+                break
+        if isinstance(self.key_times, Every):
+            self.report.unread_from_s = None  # there always is a next key time, after the end
+        return sorted(firsts)
+
+    def _missing(self, whole: set[int]) -> Iterator[int]:
+        """First clips of the parts to compute. Under `Every` they go on until the video ends."""
+        step = self.part_clips
+        times = self.key_times
+        firsts = count(0, step) if isinstance(times, Every) else range(0, len(times), step)
+        return (first for first in firsts if first not in whole)
+
+    def _times(self, first: int) -> list[Fraction]:
+        return list(islice(times_from(self.key_times, first), self.part_clips))
+
+    def _part(self, clips: Iterator[Clip], facts: VideoFacts) -> VideoFeatures | None:
+        """The features of some clips; None if there are none."""
+        batches: list[VideoFeatures] = []
+        while batch := list(islice(clips, self.batch_clips)):
+            pixels = torch.stack([normalised(clip.frames, self.recipe.normalisation) for clip in batch])
+            batches.append(self._features(pixels, batch, facts))
+            self._require_finite(batches[-1])
+            self._advance(num_computed=self.progress.num_computed + len(batch))
+        if not batches:
+            return None
+        return replace(
+            batches[0],
+            context=torch.cat([each.context for each in batches]),
+            key_time_s=torch.cat([each.key_time_s for each in batches]),
+            num_clamped=torch.cat([each.num_clamped for each in batches]),
+        )
+
+    def _nothing(self, facts: VideoFacts) -> VideoFeatures:
+        """The features of no clips, with channels, rows and columns as ever."""
+        return self._features(
+            torch.zeros(0, 3, self.recipe.clip.num_frames, *self._input_size(facts)), [], facts
+        )
+
+    def _features(self, pixels: Tensor, batch: list[Clip], facts: VideoFacts) -> VideoFeatures:
+        maps = self.backbone.features(pixels)
+        return VideoFeatures(
+            context=context_map(maps).to("cpu", torch.float16 if self.recipe.half else torch.float32),
+            key_time_s=torch.tensor([float(clip.window.key_time_s) for clip in batch], dtype=torch.float64),
+            num_clamped=torch.tensor([clip.num_clamped for clip in batch], dtype=torch.int64),
+            stride=maps.stride,
+            input_size=self._input_size(facts),
+            source_size=(facts.rows, facts.cols),
+        )
+
+    def _input_size(self, facts: VideoFacts) -> tuple[int, int]:
+        short_side = self.recipe.short_side_px
+        size = (facts.rows, facts.cols)
+        return size if short_side is None else short_side_size(*size, short_side)
+
+    def _require_finite(self, features: VideoFeatures) -> None:
+        for key_time_s, context in zip(features.key_time_s.tolist(), features.context, strict=True):
+            if not context.isfinite().all():
+                advice = "Keep them in single precision." if self.recipe.half else "Are the weights right?"
+                raise NotFinite(
+                    f"{self.source}: features must be finite; at {key_time_s:g} s they are not. {advice}"
+                )
+
+    def _advance(self, **changes: int | None) -> None:
+        self.progress = replace(self.progress, **changes)
+        self._on_progress(self.progress)
+
+
+def _num_expected(key_times: KeyTimes, facts: VideoFacts) -> int | None:
+    if not isinstance(key_times, Every):
+        return len(key_times)
+    return None if facts.duration_s is None else -(-facts.duration_s // key_times.period_s)
