@@ -158,7 +158,8 @@ def _require_model_of(card: WeightCard, wanted: Mapping[str, Tensor]) -> None:
 
 
 def _part(name: str) -> str:
-    return name.split(".", 1)[0]
+    """The stage of the network that a tensor belongs to: `slow.res4`, `mixed.mixed_5b`, `head.projection`."""
+    return ".".join(name.split(".")[:2])
 
 
 def _with_shape(tensor: Tensor, shape: torch.Size | None) -> Tensor:
