@@ -1,14 +1,34 @@
-"""`make bench`: every speed we claim, as a ratio within one run, written to docs/BENCHMARKS.md."""
+"""`make bench`: every speed we claim, as ratios within one run, written to docs/BENCHMARKS.md."""
 
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
-from bench import constraint, losses, metrics
+from bench import constraint, losses, metrics, tracking, video
 from bench.timing import Comparison, machine, replace_section
 
 PAGE = Path("docs/BENCHMARKS.md")
+PRINTED: dict[str, Callable[[], None]] = {"video": video.main, "tracking": tracking.main}
 
 
 def main() -> None:
+    """Everything, or only the sections named on the command line."""
+    chosen = sys.argv[1:] or ["mathematics", *PRINTED]
+    sys.argv = sys.argv[:1]
+    if "mathematics" in chosen:
+        mathematics()
+    for name, run in PRINTED.items():
+        if name in chosen:
+            with redirect_stdout(StringIO()) as printed:
+                run()
+            print(printed.getvalue())
+            text = f"```\n{printed.getvalue().rstrip()}\n```"
+            replace_section(PAGE, name, f"{text}\n\nMeasured by `make bench` on {machine()}.")
+
+
+def mathematics() -> None:
     found = []
     for part in (losses, constraint, metrics):
         for comparison in part.comparisons():
@@ -17,7 +37,7 @@ def main() -> None:
     sizes = metrics.full_size()
     print("\n".join(sizes))
     text = "\n".join([Comparison.HEADER, *[c.row() for c in found], "", "At full size:", "", *sizes, ""])
-    replace_section(PAGE, "speed", f"{text}\nMeasured by `make bench` on {machine()}.")
+    replace_section(PAGE, "mathematics", f"{text}\nMeasured by `make bench` on {machine()}.")
 
 
 if __name__ == "__main__":

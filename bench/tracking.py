@@ -170,7 +170,8 @@ LINKERS: dict[str, Callable[[Crowd], Tensor]] = {
 
 def main() -> None:
     for fps in (30, 10):
-        crowds = [render_crowd(seed, fps=fps) for seed in range(NUM_CROWDS)]
+        # the tracker's settings were chosen on seeds below 20
+        crowds = [render_crowd(100 + seed, fps=fps) for seed in range(NUM_CROWDS)]
         print(
             f"{NUM_CROWDS} crowds of 8 walkers, 20 s at {fps} fps, {sum(len(c.identity) for c in crowds)} true boxes"
         )

@@ -70,7 +70,8 @@ def kinetics_i3d(shared_data):
     ours = {str(I3D_FROM_JAX(name)): value for name, value in weights.items()}
     model.load_state_dict(ours, assign=True)
     labels = (shared_data / "backbones" / "kinetics400_label_map.txt").read_text().splitlines()
-    return model.float().to(memory_format=torch.channels_last_3d).eval(), labels
+    model = torch.nn.utils.convert_conv3d_weight_memory_format(model.float(), torch.channels_last_3d)
+    return model.eval(), labels
 
 
 @pytest.mark.slow

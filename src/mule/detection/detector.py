@@ -186,7 +186,7 @@ class YoloxDetector:
 
 def _open_session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntime is optional, so is its type
     try:
-        import onnxruntime  # pyright: ignore[reportMissingImports]
+        import onnxruntime
     except ImportError as missing:
         raise DetectorError(
             f"Detecting with {path} needs onnxruntime: pip install 'mule[onnx]', or give precomputed boxes."

@@ -1,0 +1,162 @@
+"""Reading overlapping clips against plain decoding of the same file, and memory against a file's length.
+
+    python -m bench.video [FILE …]
+
+Speed is in frames of the file per second, as a share of plain PyAV loops over the same file: one that only
+decodes, and one that also makes an RGB array of every frame, once as PyAV's manual does it and once with a
+converter that is kept, which is faster and is what we are measured against. Medians of interleaved repeats, by
+the clock and by processor time, which other work on the machine disturbs less.
+Memory is the peak of a fresh process that reads all clips of a one-minute and of a thirty-minute file.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+
+import av
+import numpy as np
+from av.video.reformatter import VideoReformatter
+
+from mule.video.clips import AVA_CLIP, clip_windows, key_times
+from mule.video.facts import DecodeReport
+from mule.video.reading import Scaler, read_clips, video_facts
+
+REPEATS = 5
+GOAL = 0.8
+DECODE, RGB, CLIPS = "plain: decode only", "plain: RGB", "clips: full size"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(name) for name in sys.argv[1:]] or [
+            rendered(Path(folder) / "360p.mp4", num_frames=600, size=(360, 640)),
+            rendered(Path(folder) / "720p.mp4", num_frames=300, size=(720, 1280)),
+        ]
+        for file in files:
+            compare_speed(file)
+        compare_memory(Path(folder))
+
+
+def compare_speed(file: Path) -> dict[str, float]:
+    """Processor time per frame of every way of reading the file, in milliseconds."""
+    facts = video_facts(file)
+    rate = facts.frame_rate
+    ways: dict[str, Callable[[], int]] = {
+        DECODE: lambda: plain(file, id),
+        "plain: RGB by the manual": lambda: plain(file, lambda frame: frame.to_ndarray(format="rgb24")),
+        RGB: lambda: plain(file, kept_converter()),
+        CLIPS: lambda: clips(file, rate),
+        "clips: 256, torch": lambda: clips(file, rate, short_side_px=256),
+        "clips: 256, swscale": lambda: clips(file, rate, short_side_px=256, scaler="swscale"),
+    }
+    walls: dict[str, list[float]] = {name: [] for name in ways}
+    works: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(REPEATS):
+        for name, read in ways.items():
+            started_at, worked_before = perf_counter(), process_time()
+            num_frames = read()
+            works[name].append(1000 * (process_time() - worked_before) / num_frames)
+            walls[name].append(1000 * (perf_counter() - started_at) / num_frames)
+    wall, work = ({name: median(times) for name, times in table.items()} for table in (walls, works))
+    print(f"{file.name}: {facts.cols} × {facts.rows}, {facts.codec}, {float(rate):g} frames/s")
+    print(f"  {'':26}{'frames/s':>10}{'of RGB':>8}{'CPU ms/frame':>15}{'of RGB':>8}{'of decode':>11}")
+    for name in ways:
+        print(
+            f"  {name:26}{1000 / wall[name]:10.0f}{wall[RGB] / wall[name]:8.2f}"
+            f"{work[name]:15.3f}{work[RGB] / work[name]:8.2f}{work[DECODE] / work[name]:11.2f}"
+        )
+    print(
+        f"  overlapping clips against plain decoding to RGB: {wall[RGB] / wall[CLIPS]:.2f} by the clock, "
+        f"{work[RGB] / work[CLIPS]:.2f} by processor time (goal {GOAL})"
+    )
+    return work
+
+
+def plain(file: Path, look_at: Callable[[av.VideoFrame], object]) -> int:
+    """How many frames a loop over the file gives, with as many threads as ours has."""
+    with av.open(str(file)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        num_frames = 0
+        for frame in container.decode(stream):
+            num_frames += 1
+            look_at(frame)
+    return num_frames
+
+
+def kept_converter() -> Callable[[av.VideoFrame], object]:
+    """Turns frames into RGB arrays with one converter for all."""
+    reformatter = VideoReformatter()
+    return lambda frame: reformatter.reformat(frame, format="rgb24", threads=1).to_ndarray()
+
+
+def clips(
+    file: Path, frame_rate: Fraction, *, short_side_px: int | None = None, scaler: Scaler = "torch"
+) -> int:
+    """How many frames were decoded for AVA's clip around every second, each clip more than half of it shared."""
+    report = DecodeReport()
+    windows = clip_windows(key_times(), AVA_CLIP, frame_rate)
+    for _ in read_clips(file, windows, short_side_px=short_side_px, scaler=scaler, report=report):
+        pass
+    return report.num_decoded
+
+
+def compare_memory(folder: Path) -> float:
+    """Peak memory of reading thirty minutes, as a multiple of reading one."""
+    minute = rendered(folder / "1_minute.mp4", num_frames=1800, size=(120, 160))
+    half_hour = repeated(minute, folder / "30_minutes.mp4", times=30)
+    peaks = {}
+    for file in (minute, half_hour):
+        child = subprocess.run(
+            [sys.executable, "-m", "bench.video_peak", str(file)], check=True, capture_output=True, text=True
+        )
+        peaks[file], num_clips, elapsed_s = (float(word) for word in child.stdout.split())
+        print(f"{file.stem}: peak {peaks[file]:.1f} MB, {num_clips:.0f} clips in {elapsed_s:.1f} s")
+    growth = peaks[half_hour] / peaks[minute]
+    print(f"  peak memory, 30 minutes against 1: {growth:.3f}")
+    return growth
+
+
+def rendered(path: Path, *, num_frames: int, size: tuple[int, int]) -> Path:
+    """A moving, textured picture: smooth enough to compress like a film, rough enough not to vanish."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (size[0] // 8 + 40, size[1] // 8 + 40, 3), dtype=np.uint8)
+    texture = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
+    texture = texture // 2 + rng.integers(0, 24, texture.shape, dtype=np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=30, options={"preset": "fast", "g": "250", "bf": "3"})
+        stream.height, stream.width = size
+        stream.pix_fmt = "yuv420p"
+        for number in range(num_frames):
+            top, left = (int(140 * (1 + np.sin(number / slowness))) for slowness in (37, 53))
+            view = np.ascontiguousarray(texture[top : top + size[0], left : left + size[1]])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(view, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+def repeated(source: Path, path: Path, *, times: int) -> Path:
+    """The same film over and over, without encoding it again."""
+    with av.open(str(path), "w") as output:
+        stream = None
+        for turn in range(times):
+            with av.open(str(source)) as film:
+                original = film.streams.video[0]
+                stream = stream or output.add_stream_from_template(original)
+                for packet in film.demux(original):
+                    if packet.dts is None or packet.pts is None:
+                        continue
+                    packet.pts += turn * (original.duration or 0)
+                    packet.dts += turn * (original.duration or 0)
+                    packet.stream = stream
+                    output.mux(packet)
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Clips and single frames from any source: every frame is decoded once, however many clips it belongs to.
+
+The frame on screen at a time is the last one that appeared at or before it, give or take `SAME_INSTANT_S`.
+Before the first frame it is the first, after the last it is the last; such times are counted as clamped.
+
+Only frames that a clip asks for are turned into pixels, once, and clips that overlap share them until the last
+of these clips is handed out. Memory is therefore that of the clips under way, not of the video.
+"""
+
+import math
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from mule.errors import RangeError, VideoError
+from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
+from mule.video.decode import Picture, RgbConverter, VideoFrames
+from mule.video.facts import DecodeReport, VideoFacts
+from mule.video.images import ImageFrames
+from mule.video.sources import ImageSequence, VideoSource, video_source
+from mule.video.transforms import resized, short_side_size
+
+Scaler = Literal["torch", "swscale"]
+Frames = VideoFrames | ImageFrames
+Image = UInt8[np.ndarray, "rows cols channels"]
+
+SEEK_AHEAD_S = Fraction(5)
+"""A gap between clips longer than this is jumped over; through a shorter one it is cheaper to decode."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """The frames of one window: RGB, 0 to 255, channels last in memory."""
+
+    window: ClipWindow
+    frames: UInt8[Tensor, "frames channels rows cols"]
+    source_size: tuple[int, int]
+    """Rows and columns before any scaling: what boxes in pixels of the source refer to."""
+    num_clamped: int
+    """How many of the window's times lay before the first or after the last frame."""
+    key_frame: UInt8[Tensor, "channels source_rows source_cols"] | None = None
+    """The frame at the key time in full size, if it was asked for."""
+
+
+def read_clips(
+    source: str | Path | VideoSource,
+    windows: Iterable[ClipWindow],
+    *,
+    short_side_px: int | None = None,
+    scaler: Scaler = "torch",
+    keep_key_frames: bool = False,
+    report: DecodeReport | None = None,
+) -> Generator[Clip, None, None]:
+    """One clip per window, each handed out as soon as its last frame has been seen.
+
+    Windows must come in the order they begin; they are asked for one at a time, so there may be no end to them.
+    Reading ends with the windows or with the source: a window whose key time lies after the end is not read, nor
+    are those behind it, and the report says from which key time on.
+
+    Args:
+        source: a path, an address, or what `video_source` made of it.
+        windows: what to cut.
+        short_side_px: scale frames to this short side (the other side rounds down); None leaves them as they are.
+        scaler: `torch` is plain bilinear, as published weights saw it in training. `swscale` scales while it
+            converts colours: faster, and smoother where it shrinks, so pixels differ by some levels.
+        keep_key_frames: give each clip the frame at its key time in full size, for a detector.
+        report: filled in as the reading goes on.
+    """
+    with open_frames(video_source(source), report) as frames:
+        painter = _Painter(frames, short_side_px, scaler)
+        yield from _clips(frames, _in_order(windows), painter, keep_key_frames)
+
+
+def frames_at(
+    source: str | Path | VideoSource,
+    times_s: Sequence[Seconds],
+    *,
+    short_side_px: int | None = None,
+    scaler: Scaler = "torch",
+    report: DecodeReport | None = None,
+) -> UInt8[Tensor, "frames channels rows cols"]:
+    """The frames on screen at the given times, in the given order.
+
+    Raises:
+        RangeError: there are no times, or one is below zero.
+        VideoError: a time lies after the end.
+    """
+    report = DecodeReport() if report is None else report
+    times = [exact(time_s) for time_s in times_s]
+    if not times or min(times) < 0:
+        raise RangeError(
+            f"times_s must be one or more times, none below zero; got {[float(t) for t in times]}."
+        )
+    windows = [ClipWindow(time, (time,)) for time in sorted(set(times))]
+    clips = read_clips(source, windows, short_side_px=short_side_px, scaler=scaler, report=report)
+    by_time = {clip.window.key_time_s: clip.frames for clip in clips}
+    if report.unread_from_s is not None:
+        raise VideoError(
+            f"{video_source(source)}: times must lie before the end ({float(report.end_s or 0):g} s); got "
+            f"{float(report.unread_from_s):g} s."
+        )
+    return torch.cat([by_time[time] for time in times])
+
+
+def video_facts(source: str | Path | VideoSource) -> VideoFacts:
+    """What is known of a source once its first frame is decoded."""
+    with open_frames(video_source(source)) as frames:
+        return frames.facts
+
+
+def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Frames:
+    """The source, open. A report that is given is filled in as the source is read; counts add to what it has."""
+    report = DecodeReport() if report is None else report
+    report.end_s = report.stopped_by = report.unread_from_s = None
+    return ImageFrames(source, report) if isinstance(source, ImageSequence) else VideoFrames(source, report)
+
+
+class _Painter:
+    """Makes pixels of pictures, in full size and in the size asked for."""
+
+    def __init__(self, frames: Frames, short_side_px: int | None, scaler: Scaler) -> None:
+        if short_side_px is not None and short_side_px < 1:
+            raise RangeError(f"short_side_px must be at least 1; got {short_side_px}.")
+        self.size = (frames.facts.rows, frames.facts.cols)
+        self.scaled_size = self.size if short_side_px is None else short_side_size(*self.size, short_side_px)
+        self.is_scaled_by_torch = scaler == "torch"
+        self.full = RgbConverter(frames.first_frame, frames.report)
+        self.scaled = RgbConverter(frames.first_frame, frames.report, short_side_px)
+
+
+class _Shown:
+    """A picture while it is on screen. Its pixels are made at most once, and only if somebody looks."""
+
+    def __init__(self, picture: Picture, until_s: Fraction | None, painter: _Painter) -> None:
+        self._picture = picture
+        self._until_s = math.inf if until_s is None else float(until_s)
+        self._painter = painter
+
+    def is_on_screen(self, latest_s: float) -> bool:
+        """Whether no later picture has appeared by then. Times only go forward, so this is the one."""
+        return latest_s < self._until_s
+
+    @cached_property
+    def full(self) -> Image:
+        return self._painter.full(self._picture.decoded())
+
+    @cached_property
+    def scaled(self) -> Image:
+        painter = self._painter
+        if painter.scaled_size == painter.size:
+            return self.full
+        if not painter.is_scaled_by_torch:
+            return painter.scaled(self._picture.decoded())
+        # One more dimension first, then its order: the other way round torch takes the slow path.
+        full = torch.from_numpy(np.ascontiguousarray(self.full))[None].permute(0, 3, 1, 2)
+        return resized(full, painter.scaled_size).permute(0, 2, 3, 1)[0].numpy()
+
+
+class _ClipUnderWay:
+    """A clip that still waits for frames."""
+
+    def __init__(self, window: ClipWindow, *, keeps_key_frame: bool) -> None:
+        self.window = window
+        self._latest_s = [_latest(time_s) for time_s in window.times_s]
+        self._latest_key_s = _latest(window.key_time_s)
+        self._images: list[Image] = []
+        self._key_image: Image | None = None
+        self._lacks_key_frame = keeps_key_frame
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self._images) == len(self.window.times_s) and not self._lacks_key_frame
+
+    def see(self, shown: _Shown) -> None:
+        """Takes the picture for each of its times at which it is on screen."""
+        while len(self._images) < len(self._latest_s) and shown.is_on_screen(
+            self._latest_s[len(self._images)]
+        ):
+            self._images.append(shown.scaled)
+        if self._lacks_key_frame and shown.is_on_screen(self._latest_key_s):
+            self._key_image = shown.full
+            self._lacks_key_frame = False
+
+    def clip(self, source_size: tuple[int, int], num_clamped: int) -> Clip:
+        # By numpy: torch would share the copy among threads that the decoder keeps busy, and wait for them.
+        frames = torch.from_numpy(np.stack(self._images)).permute(0, 3, 1, 2)
+        key_image = self._key_image
+        key_frame = None if key_image is None else torch.from_numpy(key_image.copy()).permute(2, 0, 1)
+        return Clip(self.window, frames, source_size, num_clamped, key_frame)
+
+
+def _clips(
+    frames: Frames, windows: Iterator[ClipWindow], painter: _Painter, keep_key_frames: bool
+) -> Iterator[Clip]:
+    report = frames.report
+    under_way: deque[_ClipUnderWay] = deque()
+    upcoming = next(windows, None)
+    sought: ClipWindow | None = None
+    picture = frames.next_picture()
+    first_s = Fraction(0) if picture is None else picture.time_s
+    while picture is not None and (under_way or upcoming is not None):
+        if upcoming is not None and upcoming is not sought and not under_way:
+            picture = _jumped(frames, picture, upcoming)
+            sought = upcoming
+        following = frames.next_picture()
+        shown = _Shown(picture, None if following is None else following.time_s, painter)
+        while (
+            upcoming is not None
+            and shown.is_on_screen(_latest(upcoming.begin_s))
+            and not _is_after(report, upcoming)
+        ):
+            under_way.append(_ClipUnderWay(upcoming, keeps_key_frame=keep_key_frames))
+            upcoming = next(windows, None)
+        for clip in under_way:
+            clip.see(shown)
+        while under_way and under_way[0].is_whole and not _is_after(report, under_way[0].window):
+            clip = under_way.popleft()
+            num_clamped = _num_clamped(clip.window, first_s, report.end_s)
+            report.num_clamped += num_clamped
+            yield clip.clip(painter.size, num_clamped)
+        picture = following
+    unread = under_way[0].window if under_way else upcoming
+    report.unread_from_s = None if unread is None else unread.key_time_s
+
+
+def _latest(time_s: Fraction) -> float:
+    """The latest a picture may appear and still be on screen at the time. Rounding to a float keeps the order."""
+    return float(time_s + SAME_INSTANT_S)
+
+
+def _jumped(frames: Frames, picture: Picture, upcoming: ClipWindow) -> Picture:
+    """The picture to go on from: far behind the upcoming window, jump; else, or if nothing is there, stay."""
+    if not frames.can_seek or upcoming.begin_s - picture.time_s <= SEEK_AHEAD_S:
+        return picture
+    return frames.seek(upcoming.begin_s) or picture
+
+
+def _is_after(report: DecodeReport, window: ClipWindow) -> bool:
+    return report.end_s is not None and window.key_time_s + SAME_INSTANT_S >= report.end_s
+
+
+def _num_clamped(window: ClipWindow, first_s: Fraction, end_s: Fraction | None) -> int:
+    times = [time_s + SAME_INSTANT_S for time_s in window.times_s]
+    return sum(time_s < first_s or (end_s is not None and time_s >= end_s) for time_s in times)
+
+
+def _in_order(windows: Iterable[ClipWindow]) -> Iterator[ClipWindow]:
+    previous: ClipWindow | None = None
+    for window in windows:
+        if previous is not None and window.begin_s < previous.begin_s:
+            raise RangeError(
+                f"windows must come in the order they begin; one beginning at {float(window.begin_s):g} s follows "
+                f"one at {float(previous.begin_s):g} s. Sort them by key time first."
+            )
+        yield window
+        previous = window

@@ -1,0 +1,193 @@
+"""Where frames come from: a video file, numbered images, a camera or a network stream. Nothing is opened here."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+
+from mule.errors import RangeError, VideoError
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+LIST_SUFFIXES = frozenset({".list", ".lst", ".txt"})
+LIVE_SCHEMES = frozenset({"http", "https", "rtmp", "rtmps", "rtp", "rtsp", "rtsps", "srt", "tcp", "udp"})
+
+_NUMBER = re.compile(r"(\d+)")
+_CAMERA = re.compile(r"/dev/video\d+")
+_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A file in any container FFmpeg reads."""
+
+    path: Path
+    num_threads: int = 0
+    """Of the decoder; 0 is one per core. Workers that each read a file of their own want 1."""
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class ImageSequence:
+    """Images shown one after the other: image i from `positions[i] / frame_rate` seconds on.
+
+    Positions leave room for images that are missing; the image before a gap stays on screen.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    positions: tuple[int, ...]
+    frame_rate: Fraction
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def num_missing(self) -> int:
+        """How many images the numbering promises but the folder does not hold."""
+        return self.positions[-1] + 1 - len(self.positions)
+
+
+@dataclass(frozen=True)
+class LiveStream:
+    """A camera or a network address: read once, forward, with a time limit on every wait."""
+
+    address: str
+    demuxer: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 10.0
+    num_threads: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
+            raise RangeError(
+                f"timeout_s must be a positive number of seconds; got {self.timeout_s}. Ten is a good start."
+            )
+
+    def __str__(self) -> str:
+        """The address without user name and password, so that messages and logs may show it."""
+        return _PASSWORD.sub("", self.address)
+
+
+VideoSource = VideoFile | ImageSequence | LiveStream
+
+
+def video_source(
+    address: str | Path | VideoSource, *, image_rate: Fraction | int = 30, timeout_s: float = 10.0
+) -> VideoSource:
+    """What the address names: a file, a folder of images, a list of images, a camera or a stream.
+
+    A folder gives its images in natural order (2 before 10). A text file (.txt, .lst, .list) names one image
+    per line, relative to itself; blank lines do not count. `/dev/videoN` is a camera, `scheme://…` a stream.
+
+    Args:
+        address: a path, an address, or a source, which is returned as it is.
+        image_rate: frames per second of a folder or a list; a file and a stream know their own.
+        timeout_s: how long a camera or a stream may stay silent.
+
+    Raises:
+        VideoError: nothing is there, or there are no images in it.
+    """
+    if isinstance(address, VideoFile | ImageSequence | LiveStream):
+        return address
+    text = str(address)
+    scheme = text.split("://", 1)[0].lower() if "://" in text else ""
+    if scheme:
+        return _stream(text, scheme, timeout_s)
+    if _CAMERA.fullmatch(text):
+        return LiveStream(text, demuxer="v4l2", timeout_s=timeout_s)
+    path = Path(address)
+    if path.is_dir():
+        return _folder(path, Fraction(image_rate))
+    if not path.is_file():
+        raise VideoError(
+            f"{path}: a video must be a file, a folder of images or an address; nothing is there."
+        )
+    if path.suffix.lower() in LIST_SUFFIXES:
+        return _image_list(path, Fraction(image_rate))
+    return VideoFile(path)
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sorting key under which numbers count as numbers.
+
+    >>> sorted(["f10.jpg", "f9.jpg", "f1.jpg"], key=natural_key)
+    ['f1.jpg', 'f9.jpg', 'f10.jpg']
+    """
+    parts = _NUMBER.split(name)
+    return tuple((0, int(part), "") if i % 2 else (1, 0, part) for i, part in enumerate(parts))
+
+
+def _stream(address: str, scheme: str, timeout_s: float) -> LiveStream:
+    if scheme not in LIVE_SCHEMES:
+        raise VideoError(
+            f"{_PASSWORD.sub('', address)}: the address must begin with one of "
+            f"{', '.join(sorted(LIVE_SCHEMES))}; got {scheme!r}. A file is given by its path alone."
+        )
+    # Over UDP a lost packet is a damaged frame; over TCP it is a short wait.
+    options = {"rtsp_transport": "tcp"} if scheme in ("rtsp", "rtsps") else {}
+    return LiveStream(address, options=options, timeout_s=timeout_s)
+
+
+def _folder(folder: Path, frame_rate: Fraction) -> ImageSequence:
+    found = [path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES]
+    if not found:
+        raise VideoError(
+            f"{folder}: a folder of frames must hold images ({', '.join(sorted(IMAGE_SUFFIXES))}); it has none."
+        )
+    paths = sorted(found, key=lambda path: (natural_key(path.name), path.name))
+    sequence = _sequence(str(folder), paths, _frame_positions([path.name for path in paths]), frame_rate)
+    if sequence.num_missing > len(paths):
+        raise VideoError(
+            f"{folder}: numbers in image names must be frame numbers; by them {sequence.num_missing} frames are "
+            f"missing beside {len(paths)} images. Where they mean something else, list the images in a text file."
+        )
+    return sequence
+
+
+def _image_list(file: Path, frame_rate: Fraction) -> ImageSequence:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise VideoError(f"{file}: a list of images must be UTF-8 text; {error.reason}.") from error
+    named = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not named:
+        raise VideoError(f"{file}: a list of images must name at least one image; it is empty.")
+    paths = [file.parent / line for _, line in named]
+    absent = [(number, path) for (number, _), path in zip(named, paths, strict=True) if not path.is_file()]
+    if absent:
+        number, path = absent[0]
+        raise VideoError(
+            f"{file}, line {number}: every listed image must exist; {path} does not "
+            f"({len(absent)} of {len(paths)} are absent). Paths are relative to the list."
+        )
+    return _sequence(str(file), paths, range(len(paths)), frame_rate)
+
+
+def _sequence(
+    name: str, paths: Sequence[Path], positions: Sequence[int], frame_rate: Fraction
+) -> ImageSequence:
+    if frame_rate <= 0:
+        raise RangeError(f"{name}: image_rate must be above zero frames per second; got {frame_rate}.")
+    return ImageSequence(name, tuple(paths), tuple(positions), frame_rate)
+
+
+def _frame_positions(names: Sequence[str]) -> Sequence[int]:
+    """Positions from the last number of each name, if that alone differs; else from 0 on.
+
+    The numbers may begin anywhere and go up by any step: the step is their greatest common one.
+    """
+    matches = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
+    if any(match is None for match in matches) or len({(m[1], m[3]) for m in matches if m}) > 1:
+        return range(len(names))
+    numbers = [int(match[2]) for match in matches if match]
+    steps = [after - before for before, after in pairwise(numbers)]
+    if 0 in steps:  # 7.jpg beside 07.jpg
+        return range(len(names))
+    step = reduce(math.gcd, steps, 0) or 1
+    return [(number - numbers[0]) // step for number in numbers]

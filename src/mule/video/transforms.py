@@ -1,0 +1,264 @@
+"""Resize, crop, flip, recolour, normalise: pixels and boxes move together.
+
+Frames are (frames, 3, rows, cols). Boxes are (x1, y1, x2, y2) in pixels of those frames, as AVA's published
+models were trained with them: scaled by the ratio of the sizes, mirrored as W − 1 − x, kept in [0, W − 1] and
+[0, H − 1]. Random choices come from the generator that is passed in. No function changes what it is given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Num, UInt8
+from torch import Generator, Tensor
+
+from mule.errors import NotFinite, RangeError, ShapeError
+
+Frames = Num[Tensor, "frames channels rows cols"]
+NewFrames = Num[Tensor, "frames channels new_rows new_cols"]
+Boxes = Float[Tensor, "actors 4"]
+Position = Literal["first", "centre", "last"]
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What a backbone's weights expect of pixels: (value · scale − mean) / std per channel, in this order."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    scale: float = 1 / 255
+    channel_order: Literal["rgb", "bgr"] = "rgb"
+    """The order the weights expect; mean and std are given in that order."""
+
+    def __post_init__(self) -> None:
+        if min(self.std) <= 0 or self.scale <= 0:
+            raise RangeError(f"std and scale must be above zero; got {self.std} and {self.scale}.")
+
+
+IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+SLOWFAST = Normalisation(mean=(0.45, 0.45, 0.45), std=(0.225, 0.225, 0.225))
+"""PySlowFast, pytorchvideo, ACAR-Net R50; X3D too."""
+PLUS_MINUS_ONE = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+"""[−1, 1]: I3D."""
+ACAR_R101 = Normalisation(
+    mean=(110.63666788, 103.16065604, 96.29023126), std=(38.7568578, 37.88248729, 40.02898126), scale=1.0
+)
+ALPHACTION = Normalisation(mean=(122.7717, 115.9465, 102.9801), std=(57.375, 57.375, 57.375), scale=1.0)
+MMACTION2 = Normalisation(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375), scale=1.0)
+
+
+def normalised(
+    frames: UInt8[Tensor, "frames channels rows cols"] | Float[Tensor, "frames channels rows cols"],
+    normalisation: Normalisation,
+) -> Float[Tensor, "channels frames rows cols"]:
+    """RGB frames of 0 to 255 as a backbone wants them: channels first, then time."""
+    if frames.shape[1] != 3:
+        raise ShapeError(f"frames must have 3 channels; got {tuple(frames.shape)}.")
+    if normalisation.channel_order == "bgr":
+        frames = frames.flip(1)
+    std = frames.new_tensor(normalisation.std, dtype=torch.float32)[:, None, None, None]
+    mean = frames.new_tensor(normalisation.mean, dtype=torch.float32)[:, None, None, None]
+    return frames.transpose(0, 1).float().mul(normalisation.scale).sub_(mean).div_(std)
+
+
+def slow_and_fast(
+    clip: Float[Tensor, "channels frames rows cols"], slow_indices: Sequence[int]
+) -> tuple[Float[Tensor, "channels slow_frames rows cols"], Float[Tensor, "channels frames rows cols"]]:
+    """The two pathways of one clip: the frames the slow one sees, and all of them."""
+    return clip[:, list(slow_indices)], clip
+
+
+def short_side_size(rows: int, cols: int, short_side_px: int) -> tuple[int, int]:
+    """Rows and columns once the short side has the given length; the other side rounds down.
+
+    >>> short_side_size(240, 320, 256)
+    (256, 341)
+    """
+    if cols < rows:
+        return rows * short_side_px // cols, short_side_px
+    return short_side_px, cols * short_side_px // rows
+
+
+def resized(frames: Frames, size: tuple[int, int]) -> NewFrames:
+    """Frames of the given rows and columns by plain bilinear interpolation, of the type they came in."""
+    if tuple(frames.shape[2:]) == size:
+        return frames
+    return F.interpolate(frames, size=size, mode="bilinear", align_corners=False)
+
+
+def resize_short_side(frames: Frames, boxes: Boxes, short_side_px: int) -> tuple[NewFrames, Boxes]:
+    """Frames whose short side has the given length, and their boxes scaled alike."""
+    rows, cols = frames.shape[2:]
+    new_rows, new_cols = short_side_size(rows, cols, short_side_px)
+    ratios = boxes.new_tensor([new_cols / cols, new_rows / rows]).repeat(2)
+    return resized(frames, (new_rows, new_cols)), boxes * ratios
+
+
+def random_short_side(low_px: int, high_px: int, generator: Generator, *, inverse: bool = False) -> int:
+    """A short side drawn evenly from low to high, or with `inverse` one whose inverse is."""
+    if not 1 <= low_px <= high_px:
+        raise RangeError(f"short sides must satisfy 1 <= low <= high; got {low_px} and {high_px}.")
+    u = torch.rand((), generator=generator, dtype=torch.float64).item()
+    if inverse:
+        return round(1 / (1 / high_px + u * (1 / low_px - 1 / high_px)))
+    return round(low_px + u * (high_px - low_px))
+
+
+def crop(frames: Frames, boxes: Boxes, *, top: int, left: int, size_px: int) -> tuple[NewFrames, Boxes]:
+    """The square at (top, left), and boxes seen from its corner; boxes may now reach beyond it."""
+    rows, cols = frames.shape[2:]
+    if not (0 <= top <= rows - size_px and 0 <= left <= cols - size_px):
+        raise RangeError(
+            f"a crop of {size_px} px at row {top}, column {left} must lie inside frames of {rows} × {cols}. "
+            "Resize the short side first."
+        )
+    corner = boxes.new_tensor([left, top]).repeat(2)
+    return frames[:, :, top : top + size_px, left : left + size_px], boxes - corner
+
+
+def random_crop(frames: Frames, boxes: Boxes, size_px: int, generator: Generator) -> tuple[NewFrames, Boxes]:
+    """A square anywhere in the frame, all places equally likely."""
+    rows, cols = frames.shape[2:]
+    top, left = (
+        int(torch.randint(max(length - size_px, 0) + 1, (), generator=generator)) for length in (rows, cols)
+    )
+    return crop(frames, boxes, top=top, left=left, size_px=size_px)
+
+
+def crop_along_long_side(
+    frames: Frames, boxes: Boxes, size_px: int, position: Position = "centre"
+) -> tuple[NewFrames, Boxes]:
+    """A square at the beginning, centre or end of the long side; in the centre of the short one."""
+    rows, cols = frames.shape[2:]
+    top, left = -((size_px - rows) // 2), -((size_px - cols) // 2)  # (length − size) / 2, rounded up
+    if position != "centre":
+        is_first = position == "first"
+        if rows > cols:
+            top = 0 if is_first else rows - size_px
+        else:
+            left = 0 if is_first else cols - size_px
+    return crop(frames, boxes, top=top, left=left, size_px=size_px)
+
+
+def flip(frames: Frames, boxes: Boxes) -> tuple[Frames, Boxes]:
+    """Frames and boxes mirrored left to right."""
+    x1, y1, x2, y2 = boxes.unbind(-1)
+    last = frames.shape[3] - 1
+    return frames.flip(3), torch.stack([last - x2, y1, last - x1, y2], dim=-1)
+
+
+def clip_boxes(boxes: Boxes, rows: int, cols: int) -> tuple[Boxes, Bool[Tensor, " actors"]]:
+    """Boxes kept within the frame, and which of them still cover something."""
+    last = boxes.new_tensor([cols - 1, rows - 1]).repeat(2)
+    clipped = torch.minimum(boxes.clamp(min=0), last)
+    return clipped, (clipped[:, 2:] > clipped[:, :2]).all(dim=-1)
+
+
+def require_boxes(boxes: Boxes, rows: int, cols: int) -> None:
+    """Returns if every box is finite, has width and height, and covers some of the frame.
+
+    Raises:
+        NotFinite: an actor's box holds NaN or infinity.
+        RangeError: an actor's box is empty or lies wholly outside the frame.
+    """
+    _, is_visible = clip_boxes(boxes, rows, cols)
+    has_area = (boxes[:, 2:] > boxes[:, :2]).all(dim=-1)
+    is_finite = boxes.isfinite().all(dim=-1)
+    for actor in torch.nonzero(~(is_visible & has_area & is_finite)).flatten().tolist():
+        box = [round(value, 3) for value in boxes[actor].tolist()]
+        if not is_finite[actor]:
+            raise NotFinite(f"boxes must be finite; actor {actor} has {box}. Drop the actor or mend its row.")
+        if not has_area[actor]:
+            raise RangeError(
+                f"boxes must have x1 < x2 and y1 < y2; actor {actor} has {box}. Are the corners swapped?"
+            )
+        raise RangeError(
+            f"boxes must cover some of the frame, {rows} rows × {cols} columns; actor {actor} has {box}. Are they in "
+            "pixels of this frame?"
+        )
+
+
+def jitter_boxes(boxes: Boxes, amount: float, generator: Generator) -> Boxes:
+    """Boxes whose edges moved by up to `amount` of their width or height, each edge on its own (ACAR, MULE: 0.075)."""
+    sizes = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
+    if not 0 <= amount < 0.5:
+        raise RangeError(f"the box jitter must lie in [0, 0.5), or boxes may turn inside out; got {amount}.")
+    moves = torch.rand(boxes.shape, generator=generator, dtype=boxes.dtype, device=boxes.device) * 2 - 1
+    return boxes + amount * moves * sizes
+
+
+def jitter_colours(
+    frames: Frames,
+    *,
+    brightness: float = 0.0,
+    contrast: float = 0.0,
+    saturation: float = 0.0,
+    generator: Generator,
+) -> Float[Tensor, "frames channels rows cols"]:
+    """RGB frames of 0 to 255 mixed with black, with their mean grey and with their own grey, in random order.
+
+    Each strength v draws one weight from U(1 − v, 1 + v) for the whole clip, so that it does not flicker.
+    """
+    strengths = (brightness, contrast, saturation)
+    if min(strengths) < 0 or max(strengths) > 1:
+        raise RangeError(f"brightness, contrast and saturation must lie in [0, 1]; got {strengths}.")
+    recoloured = frames.float()
+    for kind in torch.randperm(3, generator=generator).tolist():
+        weight = 1 + strengths[kind] * (2 * torch.rand((), generator=generator).item() - 1)
+        grey = (recoloured * recoloured.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+        base = (0.0, grey.mean(dim=(2, 3), keepdim=True), grey)[kind]
+        recoloured = (weight * recoloured + (1 - weight) * base).clamp(0, 255)
+    return recoloured
+
+
+@dataclass(frozen=True)
+class View:
+    """A clip as a backbone is to see it, and its actors' boxes in it."""
+
+    frames: Frames
+    boxes_xyxy_px: Boxes
+    is_visible: Bool[Tensor, " actors"]
+    """False for an actor the crop has lost; its box is empty and must not be pooled."""
+    num_clipped: int
+    """How many boxes reached beyond the frame they came with."""
+
+
+def whole_view(frames: Frames, boxes_xyxy_px: Boxes, *, short_side_px: int = 256) -> View:
+    """The whole frame with its short side at a fixed length: how AVA is tested."""
+    rows, cols = frames.shape[2:]
+    require_boxes(boxes_xyxy_px, rows, cols)
+    return _view(
+        *resize_short_side(frames, boxes_xyxy_px, short_side_px), _num_outside(boxes_xyxy_px, rows, cols)
+    )
+
+
+def random_view(
+    frames: Frames,
+    boxes_xyxy_px: Boxes,
+    *,
+    short_sides_px: tuple[int, int] = (256, 320),
+    crop_px: int = 224,
+    flip_probability: float = 0.5,
+    generator: Generator,
+) -> View:
+    """A random size, a random square, and a mirror image now and then: how AVA is trained on."""
+    rows, cols = frames.shape[2:]
+    require_boxes(boxes_xyxy_px, rows, cols)
+    boxes, _ = clip_boxes(boxes_xyxy_px, rows, cols)
+    frames, boxes = resize_short_side(frames, boxes, random_short_side(*short_sides_px, generator))
+    frames, boxes = random_crop(frames, boxes, crop_px, generator)
+    if torch.rand((), generator=generator).item() < flip_probability:
+        frames, boxes = flip(frames, boxes)
+    return _view(frames, boxes, _num_outside(boxes_xyxy_px, rows, cols))
+
+
+def _view(frames: Frames, boxes: Boxes, num_clipped: int) -> View:
+    clipped, is_visible = clip_boxes(boxes, *frames.shape[2:])
+    return View(frames, clipped, is_visible, num_clipped)
+
+
+def _num_outside(boxes: Boxes, rows: int, cols: int) -> int:
+    limits = boxes.new_tensor([cols, rows]).repeat(2)
+    return int(((boxes < 0) | (boxes > limits)).any(dim=-1).sum())
