@@ -31,3 +31,19 @@ class AnnotationError(MuleError, ValueError):
 
 class VideoError(MuleError, OSError):
     """A video, camera or folder of frames cannot be read; the message names it."""
+
+
+class DetectorError(MuleError, ValueError):
+    """A detector, or the file it was to be read from, cannot be used; the message names the file."""
+
+
+class WeightsError(MuleError, ValueError):
+    """A file of weights, or the card it is to agree with, cannot be used; the message names it."""
+
+
+class DownloadError(MuleError, OSError):
+    """A file could not be fetched; the message says what to do, and nothing half-written bears its name."""
+
+
+class FeatureFileError(MuleError, OSError):
+    """A file of features cannot be written, or what it holds cannot be trusted; the message names it."""

@@ -14,10 +14,9 @@ import pytest
 import torch
 from tiny_extraction import context_directly, every, render, render_images, tiny_backbone
 
-from mule.errors import NotFinite, RangeError, VideoError
+from mule.errors import FeatureFileError, NotFinite, RangeError, VideoError
 from mule.features.cache import Every
 from mule.features.extraction import Extractor, Progress
-from mule.features.feature_files import FeatureFileError
 from mule.features.pooling import box_features
 from mule.video.clips import ClipShape
 from mule.video.transforms import PLUS_MINUS_ONE

@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from mule.errors import DownloadError
 from mule.features import download
-from mule.features.download import DownloadError, place_of, pull, sha256_of
+from mule.features.download import place_of, pull, sha256_of
 
 CONTENT = bytes(range(256)) * 40
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save_file
 from weight_files import foreign_state, promised_state
 
+from mule.errors import WeightsError
 from mule.features.checkpoints import read_checkpoint
 from mule.features.keymaps import I3D_FROM_JAX
 from mule.features.loading import fitting_cards, load_backbone, load_weights, match_card
 from mule.features.published import find_card
-from mule.features.weights import WeightsError, build_backbone
+from mule.features.weights import build_backbone
 
 X3D = find_card("pytorchvideo_x3d_xs")
 COUNTER = "num_batches_tracked"

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from mule.cli.show_weights import cache_folder
-from mule.errors import MuleError, NotFinite, VideoError
+from mule.errors import MuleError, NotFinite, VideoError, WeightsError
 from mule.features.cache import Every
 from mule.features.download import place_of, require_checksum, sha256_of
 from mule.features.extraction import Extraction, Extractor, Progress
 from mule.features.frozen import FrozenBackbone
 from mule.features.published import WEIGHT_CARDS, find_card
-from mule.features.weights import WeightCard, WeightsError
+from mule.features.weights import WeightCard
 from mule.video.facts import DecodeReport
 from mule.video.sources import natural_key
 

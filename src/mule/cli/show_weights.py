@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS, DetectorCard
+from mule.errors import WeightsError
 from mule.features import download
 from mule.features.checkpoints import Checkpoint, read_checkpoint
 from mule.features.loading import fitting_cards, match_card, num_known
 from mule.features.published import WEIGHT_CARDS
-from mule.features.weights import WeightCard, WeightsError
+from mule.features.weights import WeightCard
 
 Card = WeightCard | DetectorCard
 

@@ -4,11 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mule.detection.detections import PAPER_ACTOR_SCORE
-from mule.errors import MuleError
-
-
-class DetectorError(MuleError, ValueError):
-    """A detector, or the file it was to be read from, cannot be used; the message names the file."""
 
 
 @dataclass(frozen=True)

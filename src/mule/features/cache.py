@@ -20,11 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from mule.errors import RangeError, VideoError
+from mule.errors import FeatureFileError, RangeError, VideoError
 from mule.features.download import sha256_of
 from mule.features.feature_files import (
     FORMAT_VERSION,
-    FeatureFileError,
     VideoFeatures,
     read_features,
     write_features,

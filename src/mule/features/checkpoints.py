@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mule.features.weights import WeightsError
+from mule.errors import WeightsError
 
 Format = Literal["torch zip", "torch pickle", "caffe2 pickle", "safetensors"]
 

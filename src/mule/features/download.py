@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from mule.errors import MuleError
+from mule.errors import DownloadError
 
 ATTEMPTS = 3
 TIMEOUT_S = 30.0
@@ -23,10 +23,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Progress = Callable[[int, int | None], None]
 """Told after every chunk: bytes so far, and bytes in all where the server says so."""
-
-
-class DownloadError(MuleError, OSError):
-    """A file could not be fetched; the message says what to do, and nothing half-written bears its name."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from mule.errors import NotFinite, RangeError, VideoError
+from mule.errors import FeatureFileError, NotFinite, RangeError, VideoError
 from mule.features.cache import (
     CacheEntry,
     Every,
@@ -20,7 +20,7 @@ from mule.features.cache import (
     video_sha256,
     video_stamp,
 )
-from mule.features.feature_files import FeatureFileError, VideoFeatures
+from mule.features.feature_files import VideoFeatures
 from mule.features.frozen import FrozenBackbone
 from mule.features.pooling import context_map
 from mule.video.clips import clip_windows

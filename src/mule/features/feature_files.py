@@ -21,7 +21,7 @@ from jaxtyping import Float, Float64, Int64
 from safetensors import safe_open
 from torch import Tensor
 
-from mule.errors import MuleError, ShapeError
+from mule.errors import FeatureFileError, ShapeError
 
 FORMAT_VERSION = 1
 """Goes up when a file takes another form, or when the same recipe comes to mean other numbers."""
@@ -29,10 +29,6 @@ FORMAT_VERSION = 1
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
 _NO_DIGEST = b"0" * 64
 _BLOCK_BYTES = 1 << 20
-
-
-class FeatureFileError(MuleError, OSError):
-    """A file of features cannot be written, or what it holds cannot be trusted; the message names it."""
 
 
 @dataclass(frozen=True)

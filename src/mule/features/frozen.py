@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mule.errors import RangeError
+from mule.errors import RangeError, WeightsError
 from mule.features.cache import Recipe
 from mule.features.checkpoints import read_checkpoint
 from mule.features.download import sha256_of
 from mule.features.loading import fitting_cards, load_backbone
 from mule.features.maps import FeatureMaps
 from mule.features.slowfast import Variant
-from mule.features.weights import BACKBONES, NORMALISATIONS, WeightCard, WeightsError
+from mule.features.weights import BACKBONES, NORMALISATIONS, WeightCard
 from mule.video.clips import ClipShape
 
 

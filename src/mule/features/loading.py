@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mule.errors import WeightsError
 from mule.features.checkpoints import Checkpoint, read_checkpoint
 from mule.features.published import WEIGHT_CARDS
-from mule.features.weights import Backbone, WeightCard, WeightsError, build_backbone
+from mule.features.weights import Backbone, WeightCard, build_backbone
 
 COUNTER = "num_batches_tracked"  # of a batch norm; nothing reads it, and some formats leave it out
 NUM_SHOWN = 3

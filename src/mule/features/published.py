@@ -9,8 +9,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from mule.errors import WeightsError
 from mule.features.slowfast import R50_8X8, R101_8X8, R101_50_50, R101_50_50_NONLOCAL, Variant
-from mule.features.weights import BackboneName, ClipInput, Source, WeightCard, WeightsError
+from mule.features.weights import BackboneName, ClipInput, Source, WeightCard
 from mule.features.x3d import FACTORS
 
 KINETICS_TOP1 = "Kinetics-400 top-1, 10 clips × 3 crops"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mule.errors import MuleError
+from mule.errors import WeightsError
 from mule.features.csn import CSN
 from mule.features.i3d import I3D
 from mule.features.keymaps import KEY_MAPS
@@ -36,10 +36,6 @@ NORMALISATIONS: Mapping[str, Normalisation] = {
     "acar_r101": ACAR_R101,
     "plus_minus_one": PLUS_MINUS_ONE,
 }
-
-
-class WeightsError(MuleError, ValueError):
-    """A file of weights, or the card it is to agree with, cannot be used; the message names it."""
 
 
 @dataclass(frozen=True)
