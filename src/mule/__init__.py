@@ -7,9 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mule.detection.detector import YoloxDetector
+    from mule.detection.tracks import link_actors
     from mule.errors import MuleError
+    from mule.evaluation.ava import evaluate_ava
+    from mule.evaluation.mean_ap import mean_average_precision
+    from mule.evaluation.metrics import auroc, threshold_at_false_alarm_rate
+    from mule.evaluation.open_set import evaluate_open_set
     from mule.evidence.head import EvidenceHead
     from mule.evidence.opinion import combined_belief, opinion_from
+    from mule.features.loading import load_backbone
+    from mule.features.pooling import box_features, context_map
+    from mule.features.published import find_card
     from mule.novelty.fitted import ClassNormalisedEvidence, FittedScore
     from mule.novelty.scores import (
         NOVELTY_BY_KIND,
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
     from mule.objective.primal_dual import Constraint, Objective, PrimalDual
     from mule.objective.ranks import gather_actors
     from mule.records import Evidence, Novelty, Opinion
+    from mule.video.reading import frames_at, read_clips
+    from mule.video.sources import video_source
 
 __version__ = "0.1.0"
 
@@ -64,6 +75,20 @@ _MODULE_OF = {
     "belief_novelty": "novelty.scores",
     "FittedScore": "novelty.fitted",
     "ClassNormalisedEvidence": "novelty.fitted",
+    "auroc": "evaluation.metrics",
+    "threshold_at_false_alarm_rate": "evaluation.metrics",
+    "evaluate_open_set": "evaluation.open_set",
+    "evaluate_ava": "evaluation.ava",
+    "mean_average_precision": "evaluation.mean_ap",
+    "video_source": "video.sources",
+    "read_clips": "video.reading",
+    "frames_at": "video.reading",
+    "load_backbone": "features.loading",
+    "find_card": "features.published",
+    "box_features": "features.pooling",
+    "context_map": "features.pooling",
+    "YoloxDetector": "detection.detector",
+    "link_actors": "detection.tracks",
 }
 
 __all__ = ["__version__", *_MODULE_OF]
