@@ -6,11 +6,15 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from bench import constraint, losses, metrics, tracking, video
+from bench import backbones, constraint, losses, metrics, tracking, video
 from bench.timing import Comparison, machine, replace_section
 
 PAGE = Path("docs/BENCHMARKS.md")
-PRINTED: dict[str, Callable[[], None]] = {"video": video.main, "tracking": tracking.main}
+PRINTED: dict[str, Callable[[], None]] = {
+    "video": video.main,
+    "tracking": tracking.main,
+    "backbones": backbones.main,
+}
 
 
 def main() -> None:

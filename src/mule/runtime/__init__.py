@@ -1,0 +1,1 @@
+"""Backbones compiled for a processor, and running what was compiled."""

@@ -1,0 +1,251 @@
+"""Backbones compiled by OpenVINO (extra `mule[openvino]`): the same clips in, the same feature maps out.
+
+    backbone ─ converted ─▶ Network ─ (quantised) ─┬─▶ CompiledNetwork      clips ─▶ feature maps
+                                                   └─▶ CompiledBoxFeatures  clips, boxes ─▶ one feature per box
+
+A network is for clips of one number of frames, rows and columns: which frames the Slow pathway takes and where
+I3D pads depend on them, and fixed sizes run fastest. CompiledBackbone makes one network for each size it meets.
+Clips go through one by one; on a processor whose cores one clip keeps busy, batches gain nothing.
+"""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mule.errors import MuleError, NotFinite, RangeError, ShapeError
+from mule.features.maps import FeatureMaps
+from mule.features.pooling import DETECTION_HEAD, RoiSampling
+from mule.features.weights import Backbone
+from mule.runtime.exportable import TEMPORAL_AXIS, exportable
+
+ClipSize = tuple[int, int, int]
+"""Frames, rows and columns of a clip."""
+CLIPS, BOXES = "clips", "boxes_xyxy_px"
+CPU_FACTS = Path("/proc/cpuinfo")
+MAX_ISA = "ONEDNN_MAX_CPU_ISA"
+
+
+class RuntimeMissing(MuleError, ImportError):  # noqa: N818 - names the fact, as the messages do
+    """A package that runs what was compiled is not installed."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A backbone as a graph of OpenVINO, for one clip of one size at a time; not yet compiled."""
+
+    graph: Any
+    """An `openvino.Model`: input `clips`, one output per feature map."""
+    size: ClipSize
+    stride: int
+
+
+def converted(backbone: Backbone, size: ClipSize) -> Network:
+    """The graph of a backbone in evaluation mode.
+
+    Raises:
+        RangeError: the backbone is in training mode.
+        RuntimeMissing: OpenVINO is not installed.
+    """
+    openvino = require_openvino()
+    if backbone.training:
+        raise RangeError(
+            "a backbone to be converted must be in evaluation mode; it is in training mode. Call eval()."
+        )
+    clip = torch.zeros(1, 3, *size)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own insides
+        graph = openvino.convert_model(torch.export.export(exportable(backbone, num_frames=size[0]), (clip,)))
+    graph.reshape(list(clip.shape))  # the conversion forgets the sizes that torch fixed
+    graph.input(0).get_tensor().set_names({CLIPS})
+    return Network(graph, size, backbone.stride)
+
+
+class CompiledNetwork:
+    """A network on this machine's processor, behind the call of the backbone it was: clips in, maps out."""
+
+    def __init__(self, network: Network, *, num_threads: int | None = None) -> None:
+        self.size = network.size
+        self.stride = network.stride
+        self._run = _compiled(network.graph, num_threads)
+
+    def __call__(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
+        """The feature maps of clips of this network's size.
+
+        Raises:
+            ShapeError: the clips are of another size.
+        """
+        require_size(clips, self.size)
+        found = [self._run({CLIPS: clip.unsqueeze(0).contiguous().numpy()}) for clip in clips]
+        maps = tuple(_joined(found, output) for output in self._run.outputs)
+        return FeatureMaps(maps=maps, stride=self.stride)
+
+
+class CompiledBackbone:
+    """A backbone that is compiled anew for every size of clip, and then remembered for it."""
+
+    def __init__(
+        self, backbone: Backbone, *, num_threads: int | None = None, num_remembered: int = 2
+    ) -> None:
+        require_openvino()
+        self.stride = backbone.stride
+        self._backbone, self._num_threads, self._num_remembered = backbone, num_threads, num_remembered
+        self._by_size: OrderedDict[ClipSize, CompiledNetwork] = OrderedDict()
+
+    def __call__(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
+        """The feature maps of clips of any size; the first of a size takes seconds longer."""
+        frames, rows, cols = clips.shape[2:]
+        return self._compiled_for((frames, rows, cols))(clips)
+
+    def _compiled_for(self, size: ClipSize) -> CompiledNetwork:
+        network = self._by_size.pop(size, None) or CompiledNetwork(
+            converted(self._backbone, size), num_threads=self._num_threads
+        )
+        self._by_size[size] = network  # last in line to be forgotten
+        if len(self._by_size) > self._num_remembered:
+            self._by_size.popitem(last=False)
+        return network
+
+
+class CompiledBoxFeatures:
+    """A network with the pooling of boxes in its graph: as many boxes as there are, none included."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        num_threads: int | None = None,
+        sampling: RoiSampling = DETECTION_HEAD,
+    ) -> None:
+        self.size = network.size
+        self._run = _compiled(_with_box_features(network, sampling), num_threads)
+
+    def __call__(
+        self,
+        clips: Float[Tensor, "clips 3 frames rows cols"],
+        boxes_xyxy_px: Float[Tensor, "boxes 4"],
+        clip_index: Int[Tensor, " boxes"],
+    ) -> Float[Tensor, "boxes channels"]:
+        """What `box_features` makes of the context map of these clips.
+
+        Raises:
+            ShapeError: the clips are of another size than the network's.
+            NotFinite: a box has a corner that is not finite.
+            RangeError: a box belongs to a clip that is not there.
+        """
+        require_size(clips, self.size)
+        _require_usable(boxes_xyxy_px, clip_index, num_clips=len(clips))
+        (output,) = self._run.outputs
+        features = torch.empty(len(boxes_xyxy_px), output.partial_shape[1].get_length())
+        for index, clip in enumerate(clips):
+            is_here = clip_index == index
+            boxes = boxes_xyxy_px[is_here].float().contiguous()
+            inputs = {CLIPS: clip.unsqueeze(0).contiguous().numpy(), BOXES: boxes.numpy()}
+            features[is_here] = torch.from_numpy(self._run(inputs)[output])
+        return features
+
+
+def require_openvino() -> ModuleType:
+    """The package, imported without its telemetry and kept from instructions that would end the process.
+
+    Raises:
+        RuntimeMissing: it is not installed.
+    """
+    # OpenVINO reports its import and every conversion to its maker, unasked, unless this package is out of reach.
+    sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
+    try:
+        openvino = import_module("openvino")
+    except ImportError as missing:
+        raise RuntimeMissing(
+            f"Compiled backbones need OpenVINO: pip install 'mule[openvino]'. It could not be imported: {missing}"
+        ) from missing
+    _avoid_broken_instructions()
+    return openvino
+
+
+def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSize) -> None:
+    """Returns if the clips have the frames, rows and columns that a network was made for.
+
+    Raises:
+        ShapeError: they have others.
+    """
+    if tuple(clips.shape[2:]) != size:
+        raise ShapeError(
+            f"this network was made for clips of {size} frames, rows and columns; got {tuple(clips.shape[2:])}. "
+            "Convert the backbone for that size, or use CompiledBackbone, which takes any."
+        )
+
+
+def _compiled(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - OpenVINO's own types
+    """The graph compiled for short waits; what is not quantised stays float32, also where bf16 would be faster."""
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": num_threads or torch.get_num_threads(),
+    }
+    return require_openvino().compile_model(graph, "CPU", settings)
+
+
+@cache
+def _avoid_broken_instructions() -> None:
+    """Some virtual machines promise AMX and then kill whoever uses it: tried out once, in a process of its own.
+
+    oneDNN, which computes for OpenVINO and for torch, obeys the variable if it is set before its first use.
+    """
+    if MAX_ISA in os.environ or not CPU_FACTS.is_file() or "amx_tile" not in CPU_FACTS.read_text():
+        return
+    multiply = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    died = subprocess.run([sys.executable, "-c", multiply], capture_output=True, check=False).returncode < 0
+    if died:
+        os.environ[MAX_ISA] = "AVX512_CORE_FP16"  # all but AMX
+
+
+def _joined(found: list[Any], output: Any) -> Tensor:  # noqa: ANN401 - OpenVINO's own types
+    """One output of all clips; of none, an empty map with the right channels."""
+    if not found:
+        return torch.empty(0, *list(output.shape)[1:])
+    return torch.cat([torch.from_numpy(each[output]) for each in found])
+
+
+def _with_box_features(network: Network, sampling: RoiSampling) -> Any:  # noqa: ANN401 - an openvino.Model
+    """The graph of `context_map` and `box_features`, for one clip, behind the network's own."""
+    openvino = require_openvino()
+    ops = import_module("openvino.opset15")
+    graph = network.graph.clone()
+    maps = [each.get_node().input_value(0) for each in graph.outputs]
+    time, place = ops.constant([TEMPORAL_AXIS]), ops.constant([2, 3])
+    context = ops.concat([ops.reduce_mean(each, time, keep_dims=False) for each in maps], axis=1)
+    boxes = ops.parameter([-1, 4], openvino.Type.f32, name=BOXES)
+    boxes.output(0).get_tensor().set_names({BOXES})
+    num_boxes = ops.gather(ops.shape_of(boxes), ops.constant([0]), ops.constant(0))
+    first_clip = ops.broadcast(ops.constant(0), num_boxes)
+    pooled = ops.roi_align(
+        context,
+        boxes,
+        first_clip,
+        pooled_h=sampling.bins,
+        pooled_w=sampling.bins,
+        sampling_ratio=sampling.samples,
+        spatial_scale=1 / network.stride,
+        mode="avg",
+        aligned_mode="half_pixel_for_nn" if sampling.aligned else "asymmetric",
+    )
+    return openvino.Model([ops.reduce_max(pooled, place, keep_dims=False)], [*graph.get_parameters(), boxes])
+
+
+def _require_usable(boxes_xyxy_px: Tensor, clip_index: Tensor, *, num_clips: int) -> None:
+    if not torch.isfinite(boxes_xyxy_px).all():
+        raise NotFinite(f"box corners must be finite; got {boxes_xyxy_px.tolist()}. Drop the box.")
+    if ((clip_index < 0) | (clip_index >= num_clips)).any():
+        raise RangeError(f"clip_index must name one of {num_clips} clips, from 0; got {clip_index.tolist()}.")
