@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from mule.errors import AnnotationError, RangeError
 from mule.evaluation.ava import ActionBoxes, ScoredActionBoxes, evaluate_ava
 from mule.evaluation.results import MeanApResult
-from mule.evaluation.tables import (
+from mule.text_rows import (
     Chunk,
     Problems,
     finite_numbers,

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from mule.errors import AnnotationError, RangeError, ShapeError
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision, ranked_average_precision
 from mule.evaluation.results import CharadesResult
-from mule.evaluation.tables import Problems, numbers, read_lines, read_named_columns, shown
+from mule.text_rows import Problems, numbers, read_lines, read_named_columns, shown
 
 AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
 

@@ -11,7 +11,7 @@ from mule.errors import AnnotationError, RangeError
 from mule.evaluation.intervals import bootstrap_intervals
 from mule.evaluation.metrics import MEASURES, AnyArray, operating_curve
 from mule.evaluation.results import OpenSetIntervals, OpenSetMeasures, OpenSetResult, UndefinedMeasures
-from mule.evaluation.tables import Problems, finite_numbers, numbered, read_named_columns, shown
+from mule.text_rows import Problems, finite_numbers, numbered, read_named_columns, shown
 
 CONVENTION = (
     "Novelty is used as given, larger = more novel; it is never flipped, so AUROC below 0.5 means it points the "

@@ -24,8 +24,9 @@ PROBLEMS_SHOWN = 5
 class Problems:
     """What is wrong with one file: the first few problems in words, and how many there are."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, most_shown: int = PROBLEMS_SHOWN) -> None:
         self._path = path
+        self._most_shown = most_shown
         self._first: list[tuple[int, str]] = []
         self._count = 0
 
@@ -39,14 +40,14 @@ class Problems:
     ) -> None:
         """Note a problem for each marked row; `describe` puts row i into words."""
         wrong = np.flatnonzero(is_wrong)
-        self._first.extend((lines[i], describe(int(i))) for i in wrong[:PROBLEMS_SHOWN])
+        self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown])
         self._count += len(wrong)
 
     def raise_if_any(self) -> None:
         """Stop if anything was noted, naming the file and the first lines."""
         if not self._count:
             return
-        shown = sorted(self._first, key=lambda problem: problem[0])[:PROBLEMS_SHOWN]
+        shown = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
         text = "; ".join(f"line {line}: {what}" for line, what in shown)
         more = self._count - len(shown)
         raise AnnotationError(f"{self._path}, {text}{f'; and {more} more like these' if more else ''}.")

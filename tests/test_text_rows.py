@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mule.errors import AnnotationError
-from mule.evaluation import tables
-from mule.evaluation.tables import Problems, read_chunks, read_lines, read_named_columns
+from mule import text_rows
+from mule.text_rows import Problems, read_chunks, read_lines, read_named_columns
 
 
 def written(tmp_path, content):
@@ -54,8 +54,8 @@ def test_a_row_over_several_lines_is_named_by_the_first(tmp_path):
 
 
 def test_lines_are_counted_across_blocks_and_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 3)
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(text_rows, "ROWS_PER_CHUNK", 3)
     path = written(tmp_path, "".join(f"row,{i}\n" for i in range(20)))
     rows, lines = rows_and_lines(path)
     assert [int(row[1]) + 1 for row in rows] == lines == list(range(1, 21))
@@ -63,7 +63,7 @@ def test_lines_are_counted_across_blocks_and_chunks(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block_bytes", [4, 1 << 18])
 def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", block_bytes)
     path = written(tmp_path, b"a,b\nc,\xc3\xa9\nd,\xe9\n")
     with pytest.raises(AnnotationError, match=r"line 3: must be UTF-8 text; got the byte 0xe9"):
         list(read_chunks(path))
@@ -77,14 +77,14 @@ def test_an_open_quotation_mark_is_an_error_and_not_a_giant_cell(tmp_path):
 
 def test_numbers_are_read_as_python_reads_them():
     np.testing.assert_array_equal(
-        tables.numbers(["1", " -2.5e1 ", "x", "", "nan"]), [1, -25, np.nan, np.nan, np.nan]
+        text_rows.numbers(["1", " -2.5e1 ", "x", "", "nan"]), [1, -25, np.nan, np.nan, np.nan]
     )
 
 
 @pytest.mark.parametrize("text", ["1.0", "x", "", "-3", str(2**63), "1e3"])
 def test_what_is_not_a_whole_number_is_a_problem(text):
     problems = Problems(Path("table.csv"))
-    values = tables.whole_numbers(["7", text], "the id", [1, 2], problems)
+    values = text_rows.whole_numbers(["7", text], "the id", [1, 2], problems)
     assert values[0] == 7
     with pytest.raises(AnnotationError, match=r"table\.csv, line 2: the id must be a whole number; got"):
         problems.raise_if_any()
@@ -102,7 +102,7 @@ def test_the_first_problems_are_told_by_line_and_the_rest_counted():
 
 
 def test_long_cells_are_cut_short_in_messages():
-    assert len(tables.shown("x" * 1000)) < 50
+    assert len(text_rows.shown("x" * 1000)) < 50
 
 
 def test_named_columns_are_found_wherever_they_stand(tmp_path):
