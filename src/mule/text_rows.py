@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,12 +22,25 @@ ROWS_PER_CHUNK = 4_000
 PROBLEMS_SHOWN = 5
 
 
+class RowProblems(AnnotationError):  # noqa: N818 - names the fact, as the messages do
+    """Rows of one file that cannot be used. `each` names file, line and what is wrong with it, in order of lines."""
+
+    def __init__(self, message: str, each: tuple[str, ...], *, num_untold: int) -> None:
+        super().__init__(message)
+        self.each = each
+        self.num_untold = num_untold
+        """How many more there are that were only counted."""
+
+
 class Problems:
     """What is wrong with one file: the first few problems in words, and how many there are."""
 
-    def __init__(self, path: Path, *, most_shown: int = PROBLEMS_SHOWN) -> None:
+    def __init__(
+        self, path: Path, *, most_shown: int = PROBLEMS_SHOWN, counted: Literal["line", "row"] = "line"
+    ) -> None:
         self._path = path
         self._most_shown = most_shown
+        self.counted = counted
         self._first: list[tuple[int, str]] = []
         self._count = 0
 
@@ -36,21 +50,26 @@ class Problems:
         self._count += 1
 
     def add_where(
-        self, is_wrong: Bool[np.ndarray, " rows"], lines: list[int], describe: Callable[[int], str]
+        self, is_wrong: Bool[np.ndarray, " rows"], lines: Sequence[int], describe: Callable[[int], str]
     ) -> None:
         """Note a problem for each marked row; `describe` puts row i into words."""
         wrong = np.flatnonzero(is_wrong)
-        self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown])
+        self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown].tolist())
         self._count += len(wrong)
 
     def raise_if_any(self) -> None:
         """Stop if anything was noted, naming the file and the first lines."""
         if not self._count:
             return
-        shown = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
-        text = "; ".join(f"line {line}: {what}" for line, what in shown)
-        more = self._count - len(shown)
-        raise AnnotationError(f"{self._path}, {text}{f'; and {more} more like these' if more else ''}.")
+        in_order = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
+        told = [f"{self.counted} {line}: {what}" for line, what in in_order]
+        untold = self._count - len(told)
+        more = f"; and {untold} more like these" if untold else ""
+        raise RowProblems(
+            f"{self._path}, {'; '.join(told)}{more}.",
+            tuple(f"{self._path}, {problem}" for problem in told),
+            num_untold=untold,
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +151,8 @@ def read_named_columns(
         )
     for chunk in chain([second], chunks):
         rows = with_width(chunk, {len(header)}, problems)
-        yield NamedColumns({name: rows.column(at) for name, at in positions.items()}, rows.lines)
+        columns = list(zip(*rows.rows, strict=True)) or [()] * len(header)
+        yield NamedColumns({name: list(columns[at]) for name, at in positions.items()}, rows.lines)
 
 
 def with_width(chunk: Chunk, widths: set[int], problems: Problems) -> Chunk:
@@ -215,10 +235,13 @@ def _converted(texts: list[str], convert: type[float] | type[int], otherwise: fl
 
 
 def _or_else(text: str, convert: type[float] | type[int], otherwise: float | int) -> float | int:
-    try:
-        return np.array(convert(text), dtype=np.float64 if convert is float else np.int64).item()
-    except (ValueError, OverflowError):
+    if not text:  # empty cells are many where cells may be empty; an exception takes its time
         return otherwise
+    try:
+        value = convert(text)
+    except ValueError:
+        return otherwise
+    return otherwise if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def _decoded(block: bytes, path: Path, line: int) -> str:

@@ -1,12 +1,12 @@
 """Charades mAP: the official rule, in which a video without labels can do no harm, and the plain one."""
 
-import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from mule.datasets.charades import read_intervals
 from mule.errors import AnnotationError, RangeError, ShapeError
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision, ranked_average_precision
 from mule.evaluation.results import CharadesResult
@@ -29,8 +29,6 @@ PLAIN_CONVENTION = (
     "videos that were not submitted are left out. Average precision is the sum of recall step x precision over "
     f"distinct scores, without interpolation; equal scores are one threshold. {_MEAN}"
 )
-
-_ACTION = re.compile(r"c(\d{3})\s+(\S+)\s+(\S+)")
 
 
 class SubmittedScores(NamedTuple):
@@ -133,20 +131,13 @@ def read_ground_truth(path: Path, *, num_classes: int) -> GroundTruth:
 
 
 def _classes(actions: str, num_classes: int, line: int, problems: Problems) -> list[int]:
-    classes: list[int] = []
-    for action in filter(None, map(str.strip, actions.split(";"))):
-        parts = _ACTION.fullmatch(action)
-        if parts is None:
-            problems.add(line, f"an action must read like 'c092 11.90 21.20'; got {shown(action)}")
-        elif not np.isfinite(numbers([parts[2], parts[3]])).all():
-            problems.add(line, f"an action must start and end at a time in seconds; got {shown(action)}")
-        elif int(parts[1]) >= num_classes:
+    intervals = read_intervals(actions, line, problems)
+    for each in intervals:
+        if each.class_number >= num_classes:
             problems.add(
-                line, f"a class must have a score, c000 to c{num_classes - 1:03d}; got {shown(action)}"
+                line, f"a class must have a score, c000 to c{num_classes - 1:03d}; got {shown(each.text)}"
             )
-        else:
-            classes.append(int(parts[1]))
-    return classes
+    return [each.class_number for each in intervals if each.class_number < num_classes]
 
 
 def _result(

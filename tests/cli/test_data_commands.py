@@ -1,0 +1,217 @@
+"""`mule data check`, `stats` and `compose`: what is printed, what is written, and the exit codes."""
+
+import csv
+import json
+import re
+
+import pytest
+from clock_videos import clock_video
+from typer.testing import CliRunner
+
+from mule.cli.data import app
+from mule.datasets.table_files import read_actor_table
+from mule.errors import MuleError
+
+HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id"
+ROWS = [
+    "walk/ann,0.5,0.1,0.2,0.5,0.9,walk;talk,ann",
+    "walk/ann,1,0.1,0.2,0.5,0.9,walk,ann",
+    "bob,1,,,,,sit,bob",
+    "carol.mp4,1,0.3,0.2,0.7,0.9,sit;talk,",
+]
+
+
+def written(path, *rows, header=HEADER):
+    path.write_text("\n".join([header, *rows, ""]))
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    return written(tmp_path / "table.csv", *ROWS)
+
+
+@pytest.fixture
+def videos(tmp_path):
+    folder = tmp_path / "videos"
+    clock_video(folder / "walk" / "ann.mp4", 20, level=60)
+    clock_video(folder / "bob.mkv", 20, level=140)
+    clock_video(folder / "carol.mp4", 20, level=220)
+    return folder
+
+
+def run(*arguments):
+    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit | MuleError):
+        raise outcome.exception
+    return outcome
+
+
+def test_a_sound_table_is_summed_up_in_a_line(table, videos):
+    outcome = run("check", table)
+    assert (outcome.exit_code, outcome.stdout) == (0, f"{table}: 4 rows, 3 videos, 3 classes\n")
+    outcome = run("check", table, "--videos", videos)
+    assert outcome.stdout == f"{table}: 4 rows, 3 videos, 3 classes, 0.00 hours\n"
+    assert outcome.exit_code == 0
+
+
+def test_every_problem_has_a_line_and_the_exit_code_is_2(tmp_path, videos):
+    rows = [ROWS[0], "walk/ann,9,,,,,sit,x", "gone,1,,,,,Sit,y", "bob,1,0,0,2,1,sit,z", "../bob,1,,,,,sit,z"]
+    outcome = run("check", written(tmp_path / "bad.csv", *rows), "--videos", videos)
+    assert outcome.exit_code == 2
+    place = re.escape(str(tmp_path / "bad.csv"))
+    expected = [
+        r"video '\.\./bob': a video must be named by a path below the folder of videos; got '\.\./bob'\.",
+        f"{place}, line 3: time_s must lie before the end of the video, 2 s; got 9",
+        rf"{place}, line 4: there is no video 'gone' \(rows that name it: 1\)",
+        f"{place}, line 4: an action must be spelled one way; got 'Sit' here and 'sit' before",
+        f"{place}, line 5: a box must have .* got 0, 0, 2, 1",
+    ]
+    lines = outcome.stdout.splitlines()
+    assert len(lines) == len(expected)
+    for line, words in zip(lines, expected, strict=True):
+        assert re.fullmatch(words, line), line
+    assert "1 of 4 videos are missing" in outcome.stderr
+    assert "5 problems." in outcome.stderr
+
+
+def test_what_is_no_table_is_one_error(tmp_path):
+    outcome = run("check", written(tmp_path / "other.csv", "1,2", header="a,b"))
+    assert isinstance(outcome.exception, MuleError)
+    assert "the header must name the columns" in str(outcome.exception)
+
+
+def test_many_problems_are_cut_short_unless_all_are_asked_for(tmp_path):
+    path = written(
+        tmp_path / "bad.csv", *["film,x,,,,,sit,"] * 1, *[f"film,-{i},,,,,sit,a{i}" for i in range(1, 150)]
+    )
+    short, whole = run("check", path), run("check", path, "--all")
+    assert len(short.stdout.splitlines()) == 101
+    assert short.stdout.splitlines()[-1] == "and 50 more like these; --all shows them"
+    assert len(whole.stdout.splitlines()) == 150
+    assert "150 problems." in short.stderr
+
+
+def test_missing_and_damaged_videos_are_left_out_on_demand_and_never_silently(tmp_path, table, videos):
+    (videos / "bob.mkv").unlink()
+    (videos / "carol.mp4").write_bytes(b"nothing to see")
+    refused = run("check", table, "--videos", videos)
+    assert refused.exit_code == 2
+    assert re.search(r"carol\.mp4: FFmpeg must be able to open it", refused.stdout)
+    assert "line 4: there is no video 'bob' (rows that name it: 1)" in refused.stdout
+    kept = tmp_path / "kept.csv"
+    outcome = run("check", table, "--videos", videos, "--leave-out-missing", kept)
+    assert outcome.exit_code == 0
+    lines = outcome.stdout.splitlines()
+    assert lines[1] == "left out: bob: missing"
+    assert lines[2].startswith("left out: carol.mp4: FFmpeg must")
+    assert lines[3] == f"left out 2 rows of 2 videos; wrote 2 rows to {kept}"
+    assert read_actor_table(kept).videos == ("walk/ann",)
+
+
+def test_leaving_out_every_row_or_without_a_folder_is_an_error(tmp_path, table):
+    (tmp_path / "empty").mkdir()
+    outcome = run(
+        "check", table, "--videos", tmp_path / "empty", "--leave-out-missing", tmp_path / "kept.csv"
+    )
+    assert "all 4 are of videos left out" in str(outcome.exception)
+    outcome = run("check", table, "--leave-out-missing", tmp_path / "kept.csv")
+    assert outcome.exit_code == 2
+    assert not (tmp_path / "kept.csv").exists()
+
+
+def test_a_table_with_problems_is_not_kept(tmp_path, videos):
+    path = written(tmp_path / "bad.csv", *ROWS, "gone,1,,,,,,x")
+    outcome = run("check", path, "--videos", videos, "--leave-out-missing", tmp_path / "kept.csv")
+    assert outcome.exit_code == 2
+    assert not (tmp_path / "kept.csv").exists()
+
+
+def test_objects_are_checked_beside_the_actors(tmp_path, table, videos):
+    header = "video,time_s,x1,y1,x2,y2,object_class,score"
+    rows = ["bob,1,0,0,1,1,cup,0.9", "elsewhere,1,0,0,1,1,cup,0.9"]
+    path = written(tmp_path / "objects.csv", *rows, header=header)
+    outcome = run("check", table, "--objects", path, "--videos", videos)
+    assert outcome.exit_code == 0
+    assert f"{path}: 2 objects of 1 classes\n" in outcome.stdout
+    assert "1 videos are not in the table of actors; their objects are not used" in outcome.stdout
+    written(path, "bob,7,0,0,1,1,cup,high", header=header)
+    outcome = run("check", table, "--objects", path, "--videos", videos)
+    assert outcome.exit_code == 2
+    assert "line 2: the score must be a finite number; got 'high'" in outcome.stdout
+    assert "line 2: time_s must lie before the end" in outcome.stdout
+
+
+def test_stats_are_shown_and_written(tmp_path, table):
+    pytest.importorskip("matplotlib")
+    shown = run("stats", table)
+    assert shown.exit_code == 0
+    cells = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in shown.stdout.splitlines()]
+    assert ["talk", "2", "2", "2"] in cells
+    assert ["sit", "talk", "1", "50.0 %", "50.0 %"] in cells
+    assert "labels per actor and key time: 1.50 on average (rows with 1: 2, 2: 2)" in shown.stdout
+    assert "wrote" not in shown.stdout
+    outcome = run("stats", table, "--out", tmp_path / "stats")
+    assert outcome.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "stats").iterdir()) == [
+        "classes.csv",
+        "pairs.csv",
+        "stats.json",
+        "stats.png",
+    ]
+    assert json.loads((tmp_path / "stats" / "stats.json").read_text())["num_rows"] == 4
+
+
+def compose(table, videos, out, *options):
+    return run("compose", table, "--videos", videos, "--out", out, "--tiles", "2", *options)
+
+
+def test_composites_are_made_and_told(tmp_path, table, videos):
+    outcome = compose(table, videos, tmp_path / "out", "--clips", 2, "--seed", 3)
+    assert outcome.exit_code == 0, outcome.output
+    assert "2 composites of 2 tiles" in outcome.stdout
+    made = run("check", tmp_path / "out" / "labels.csv", "--videos", tmp_path / "out" / "videos")
+    assert made.exit_code == 0
+    assert "4 rows, 2 videos" in made.stdout
+    again = compose(table, videos, tmp_path / "again", "--clips", 2, "--seed", 3)
+    assert again.exit_code == 0
+    for name in ("labels.csv", "sources.csv"):
+        assert (tmp_path / "out" / name).read_text() == (tmp_path / "again" / name).read_text()
+    assert isinstance(compose(table, videos, tmp_path / "out").exception, MuleError)
+
+
+def test_a_side_of_a_split_and_groups_bound_what_stands_together(tmp_path, table, videos):
+    only = tmp_path / "side.txt"
+    only.write_text("bob\ncarol.mp4\n")
+    outcome = compose(table, videos, tmp_path / "out", "--only", only, "--seconds", 1)
+    assert "not used: 2 rows of videos that were not to be used" in outcome.stdout
+    with (tmp_path / "out" / "sources.csv").open() as file:
+        assert {row["source_video"] for row in csv.DictReader(file)} == {"bob", "carol.mp4"}
+    groups = written(tmp_path / "groups.csv", "walk/ann,x", "bob,y", "carol.mp4,y", header="video,film")
+    outcome = compose(table, videos, tmp_path / "apart", "--only", only, "--groups", f"{groups}:film")
+    assert "2 clips give 0" in str(outcome.exception)
+    outcome = compose(table, videos, tmp_path / "apart", "--groups", groups)
+    assert outcome.exit_code == 2
+
+
+def test_videos_that_cannot_be_used_are_named(tmp_path, table, videos):
+    (videos / "bob.mkv").write_bytes(b"nothing to see")
+    outcome = compose(table, videos, tmp_path / "out", "--clips", 1)
+    assert outcome.exit_code == 0
+    assert "not used: bob: FFmpeg must" in outcome.stderr
+    assert "not used: 1 rows of videos that are missing or cannot be read" in outcome.stdout
+    assert run("compose", table, "--videos", videos, "--out", tmp_path / "o", "--tiles", "4").exit_code == 2
+
+
+def test_help_loads_nothing_that_computes_and_checking_a_table_no_torch(table):
+    import subprocess
+    import sys
+
+    script = (
+        "import sys; from mule.cli import data\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)\n"
+        "from typer.testing import CliRunner\n"
+        f"assert CliRunner().invoke(data.app, ['check', {str(table)!r}]).exit_code == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
