@@ -25,6 +25,10 @@ class NotFitted(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the
     """A score that must first see known actors was asked before it had."""
 
 
+class MissingOutputs(MuleError, ValueError):  # noqa: N818 - names the fact, as the messages do
+    """A score needs something the forward pass did not store; the message names it."""
+
+
 class AnnotationError(MuleError, ValueError):
     """A file of labels, detections or scores has a row that cannot be used; the message names file and line."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mule.cli import evaluate, features, weights
+from mule.cli import data, data_from, data_split, evaluate, features, models, stage, weights
 from mule.errors import MuleError
 
 
@@ -24,9 +24,14 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
 )
+data.app.add_typer(data_from.app)
+data.app.add_typer(data_split.app)
+app.add_typer(data.app, name="data")
+app.add_typer(stage.app, name="stage")
 app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(features.app, name="features")
 app.add_typer(weights.app, name="weights")
+app.command()(models.models)
 
 
 def _print_version(is_wanted: bool) -> bool:

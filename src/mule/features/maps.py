@@ -27,3 +27,7 @@ class FeatureMaps:
     def channels(self) -> int:
         """The channels of all pathways together: the length of an actor's feature."""
         return sum(each.shape[1] for each in self.maps)
+
+    def without_time(self) -> "FeatureMaps":
+        """The temporal mean of each map, as one frame."""
+        return FeatureMaps(tuple(each.mean(dim=2, keepdim=True) for each in self.maps), self.stride)

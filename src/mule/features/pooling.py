@@ -9,6 +9,7 @@ A clip without actors or objects simply has no rows.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -69,6 +70,24 @@ def roi_align(
     mix_rows = _axis_weights(start[:, 1], length[:, 1], num_cells=context.shape[2], sampling=sampling)
     mix_cols, mix_rows = mix_cols.to(context.dtype).unsqueeze(1), mix_rows.to(context.dtype).unsqueeze(1)
     return mix_rows @ (context[clip_index] @ mix_cols.transpose(2, 3))
+
+
+def box_volumes(
+    features: FeatureMaps,
+    boxes_xyxy_px: Float[Tensor, "boxes 4"],
+    clip_index: Int[Tensor, " boxes"],
+    *,
+    sampling: RoiSampling = DETECTION_HEAD,
+) -> Float[Tensor, "boxes channels frames bins bins"]:
+    """Every frame of the maps within the box. Pathways with more frames are averaged down to the fewest."""
+    num_frames = min(each.shape[2] for each in features.maps)
+    rows, cols = features.maps[0].shape[3:]
+    maps = [F.adaptive_avg_pool3d(each, (num_frames, rows, cols)) for each in features.maps]
+    frames = torch.cat(maps, dim=1).transpose(1, 2).flatten(0, 1)  # (clips × frames, channels, rows, cols)
+    at = (clip_index[:, None] * num_frames + torch.arange(num_frames, device=clip_index.device)).flatten()
+    repeated = boxes_xyxy_px.repeat_interleave(num_frames, dim=0)
+    pooled = roi_align(frames, repeated, at, stride=features.stride, sampling=sampling)
+    return pooled.unflatten(0, (-1, num_frames)).transpose(1, 2)
 
 
 def _axis_weights(

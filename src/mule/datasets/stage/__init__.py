@@ -1,0 +1,1 @@
+"""Stage: rendered scenes of several actors who each do several things, with exact ground truth."""

@@ -1,0 +1,108 @@
+"""How a body is held at every frame, and how two poses blend.
+
+Lengths are in body heights. Directions are the actor's own: forwards, to the side (of the left limb to the left,
+of the right limb to the right: outwards), upwards. Limbs are listed left, right.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from jaxtyping import Float
+
+LEFT, RIGHT = 0, 1
+STANDING_HEIGHT = 0.512
+ANKLE_HEIGHT = 0.035
+
+Series = Float[np.ndarray, " frames"]
+
+
+@dataclass(frozen=True)
+class Pose:
+    """Where pelvis, feet and hands are to be, and how the trunk leans; joints between follow from these."""
+
+    pelvis: Float[np.ndarray, "frames 3"]
+    """Forwards, leftwards, upwards of the point on the ground where the actor is."""
+    spine: Float[np.ndarray, "frames 3"]
+    """Lean forwards, lean to the left, twist to the left; radians."""
+    feet: Float[np.ndarray, "frames 2 3"]
+    """Ankles: forwards, outwards, upwards of the point on the ground."""
+    toes: Float[np.ndarray, "frames 2"]
+    """How far toes point upwards; radians."""
+    hands: Float[np.ndarray, "frames 2 3"]
+    """Wrists: forwards, outwards, upwards of their shoulder."""
+    elbows: Float[np.ndarray, "frames 2 3"]
+    """Where elbows point."""
+    nod: Series
+    """How far the head is bent forwards of the trunk; radians."""
+
+
+def standing(num_frames: int) -> Pose:
+    """Upright and at ease."""
+    still = np.zeros((num_frames, 3))
+    feet = np.broadcast_to([[0.015, 0.058, ANKLE_HEIGHT], [-0.015, 0.058, ANKLE_HEIGHT]], (num_frames, 2, 3))
+    return Pose(
+        pelvis=still + np.array([0.0, 0.0, STANDING_HEIGHT]),
+        spine=still,
+        feet=feet,
+        toes=np.zeros((num_frames, 2)),
+        hands=np.broadcast_to([0.03, 0.055, -0.29], (num_frames, 2, 3)),
+        elbows=np.broadcast_to([-1.0, 0.5, -0.2], (num_frames, 2, 3)),
+        nod=np.zeros(num_frames),
+    )
+
+
+def blended(poses: list[Pose], weights: list[Series]) -> Pose:
+    """The weighted mean of poses; weights sum to one at every frame."""
+    if len(poses) == 1:
+        return poses[0]
+
+    def mean(name: str) -> np.ndarray:
+        parts = [getattr(pose, name) for pose in poses]
+        shares = [weight.reshape(-1, *[1] * (parts[0].ndim - 1)) for weight in weights]
+        return np.sum([part * share for part, share in zip(parts, shares, strict=True)], axis=0)
+
+    return Pose(**{field.name: mean(field.name) for field in fields(Pose)})
+
+
+def with_arm(
+    pose: Pose, side: int, hand: tuple[Series | float, ...], elbow: tuple[Series | float, ...] | None = None
+) -> Pose:
+    """The pose with one arm held otherwise."""
+    hands, elbows = pose.hands.copy(), pose.elbows.copy()
+    for axis in range(3):
+        hands[:, side, axis] = hand[axis]
+        if elbow is not None:
+            elbows[:, side, axis] = elbow[axis]
+    return replace(pose, hands=hands, elbows=elbows)
+
+
+def with_foot(pose: Pose, side: int, foot: tuple[Series | float, ...], toe: Series | float = 0.0) -> Pose:
+    """The pose with one foot elsewhere."""
+    feet, toes = pose.feet.copy(), pose.toes.copy()
+    for axis in range(3):
+        feet[:, side, axis] = foot[axis]
+    toes[:, side] = toe
+    return replace(pose, feet=feet, toes=toes)
+
+
+def with_trunk(
+    pose: Pose,
+    *,
+    pelvis: tuple[Series | float, ...] | None = None,
+    spine: tuple[Series | float, ...] | None = None,
+    nod: Series | float | None = None,
+) -> Pose:
+    """The pose with the trunk held otherwise."""
+    num_frames = len(pose.nod)
+
+    def columns(values: tuple[Series | float, ...] | None, old: np.ndarray) -> np.ndarray:
+        if values is None:
+            return old
+        return np.stack([np.broadcast_to(np.asarray(v, dtype=float), num_frames) for v in values], axis=1)
+
+    return replace(
+        pose,
+        pelvis=columns(pelvis, pose.pelvis),
+        spine=columns(spine, pose.spine),
+        nod=pose.nod if nod is None else np.broadcast_to(np.asarray(nod, dtype=float), num_frames),
+    )

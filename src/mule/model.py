@@ -1,0 +1,192 @@
+"""MULE as in Figure 2, left to right: see, pool, relate, decide.
+
+    clips ─▶ backbone ─▶ feature maps ─┬─ mean over time ───────────▶ context X ─┐
+                                       └─ RoIAlign, max ─▶ actors A, objects O ──┴─▶ relations ─▶ head ─▶ evidence
+                                                     ▲
+    boxes ───────────────────────────────────────────┘
+
+`RelationModel` is everything right of the backbone: it is trained alone on maps that were computed once and kept.
+`MuleModel` puts a backbone before it. Both treat one actor with one action and many actors with many actions alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mule.errors import ShapeError
+from mule.features.maps import FeatureMaps
+from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_features, context_map
+from mule.records import Evidence
+from mule.relations.scene import SceneFeatures
+
+
+@runtime_checkable
+class Relations(Protocol):
+    """What turns actors, context and objects into one feature per actor."""
+
+    @property
+    def dim(self) -> int:
+        """The length of that feature."""
+        ...
+
+    def __call__(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
+        """One relational feature per actor."""
+        ...
+
+
+@runtime_checkable
+class Head(Protocol):
+    """What turns a feature into raw outputs, and these into evidence."""
+
+    def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
+        """The raw outputs h."""
+        ...
+
+    def evidence_from(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
+        """The evidence that raw outputs stand for."""
+        ...
+
+
+@dataclass(frozen=True)
+class SceneBoxes:
+    """Where the actors and objects of a batch are, in pixels of the network's input, and in which clip."""
+
+    actors_xyxy_px: Float[Tensor, "actors 4"]
+    actor_clip_index: Int[Tensor, " actors"]
+    objects_xyxy_px: Float[Tensor, "objects 4"]
+    object_clip_index: Int[Tensor, " objects"]
+
+    def __post_init__(self) -> None:
+        pairs = ((self.actors_xyxy_px, self.actor_clip_index), (self.objects_xyxy_px, self.object_clip_index))
+        if any(len(boxes) != len(clips) for boxes, clips in pairs):
+            raise ShapeError(
+                f"every box must have a clip; got {[(len(boxes), len(clips)) for boxes, clips in pairs]}."
+            )
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """What a model says of each actor, and what training and scores need beside it."""
+
+    outputs: Float[Tensor, "actors outputs"]
+    """h: the raw outputs of the last layer."""
+    evidence: Evidence
+    features: Float[Tensor, "actors dim"]
+    """What the last layer saw."""
+    context: Float[Tensor, "clips channels"]
+    """σ(X): the scene of each clip, its map averaged over cells."""
+    actor_clip_index: Int[Tensor, " actors"]
+
+
+class PooledActors(nn.Module):
+    """No relations: the actor's own pooled feature (Table 2, "w/o ACO-R"; also the head of SlowFast and X3D)."""
+
+    def __init__(self, channels: int, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.dim = channels
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
+        """The features of the actors as they are."""
+        return self.dropout(scene.actors)
+
+
+class RelationModel(nn.Module):
+    """Rooms 3 to 5 of the corridor: pooling, relations, evidence."""
+
+    def __init__(
+        self,
+        relations: Relations,
+        head: Head,
+        *,
+        reduction: nn.Conv2d | None = None,
+        sampling: RoiSampling = DETECTION_HEAD,
+    ) -> None:
+        super().__init__()
+        self.reduction = reduction
+        self.relations = relations
+        self.head = head
+        self.sampling = sampling
+
+    def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
+        """What is said of each actor. Clips of one size share their maps; they are numbered from first to last."""
+        scene = self.scene(features, boxes)
+        related = self.relations(scene)
+        outputs = self.head.outputs(related)
+        return ModelOutput(
+            outputs=outputs,
+            evidence=self.head.evidence_from(outputs),
+            features=related,
+            context=torch.stack([each.mean(dim=(1, 2)) for each in scene.context]),
+            actor_clip_index=boxes.actor_clip_index,
+        )
+
+    def scene(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> SceneFeatures:
+        """Context, actors and objects, as pooled from the maps."""
+        contexts = [self._context(each) for each in features]
+
+        def pooled(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
+            return box_features(
+                contexts[part],
+                boxes_xyxy_px,
+                clip_index,
+                stride=features[part].stride,
+                sampling=self.sampling,
+            )
+
+        return SceneFeatures(
+            context=tuple(clip for each in contexts for clip in each),
+            actors=per_box(features, boxes.actors_xyxy_px, boxes.actor_clip_index, pooled),
+            actor_clip_index=boxes.actor_clip_index,
+            objects=per_box(features, boxes.objects_xyxy_px, boxes.object_clip_index, pooled),
+            object_clip_index=boxes.object_clip_index,
+        )
+
+    def _context(self, features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
+        context = context_map(features)
+        return context if self.reduction is None else self.reduction(context)
+
+
+def per_box(
+    features: Sequence[FeatureMaps],
+    boxes_xyxy_px: Float[Tensor, "boxes 4"],
+    clip_index: Int[Tensor, " boxes"],
+    pool: Callable[[int, Tensor, Tensor], Tensor],
+) -> Float[Tensor, "boxes ..."]:
+    """What `pool` makes of each box, in order of the boxes, though the maps come in parts of different size.
+
+    `pool(part, boxes, clip_index)` sees the boxes of one part, and their clips as numbered within it.
+    """
+    parts: list[Tensor] = []
+    rows: list[Tensor] = []
+    first = 0
+    for part, each in enumerate(features):
+        num_clips = len(each.maps[0])
+        chosen = torch.nonzero((clip_index >= first) & (clip_index < first + num_clips)).flatten()
+        parts.append(pool(part, boxes_xyxy_px[chosen], clip_index[chosen] - first))
+        rows.append(chosen)
+        first += num_clips
+    if sum(map(len, rows)) != len(boxes_xyxy_px):
+        raise ShapeError(
+            f"every box must lie in one of the {first} clips; got clips {clip_index.unique().tolist()}."
+        )
+    return torch.cat(parts)[torch.cat(rows).argsort()]
+
+
+class MuleModel(nn.Module):
+    """The whole of Figure 2: a backbone, and all that is decided from what it sees."""
+
+    def __init__(self, backbone: Callable[[Tensor], FeatureMaps], relation_model: RelationModel) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.relation_model = relation_model
+
+    def forward(
+        self, clips: Sequence[Float[Tensor, "clips 3 frames rows cols"]], boxes: SceneBoxes
+    ) -> ModelOutput:
+        """What is said of each actor. Clips of one size lie together; they are numbered from first to last."""
+        return self.relation_model([self.backbone(each) for each in clips], boxes)

@@ -1,0 +1,83 @@
+"""Attention between maps of one clip at the same cell: the block that both kinds of relations are stacked from."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Seats:
+    """A place for every map in a table with one row per clip, as wide as the fullest clip needs.
+
+    Maps keep their order within a clip, so the first maps of a clip have its first seats.
+    """
+
+    clip_index: Int[Tensor, " maps"]
+    seat: Int[Tensor, " maps"]
+    num_clips: int
+    num_seats: int
+
+    @staticmethod
+    def of(clip_index: Int[Tensor, " maps"], num_clips: int) -> "Seats":
+        """The seats of maps that belong to these clips."""
+        so_far = F.one_hot(clip_index, num_clips).cumsum(dim=0)  # (maps, clips)
+        seat = so_far.gather(1, clip_index.unsqueeze(1)).squeeze(1) - 1
+        return Seats(clip_index, seat, num_clips, num_seats=int(seat.max()) + 1 if len(seat) else 0)
+
+    @property
+    def is_taken(self) -> Bool[Tensor, "clips seats"]:
+        """Which seats hold a map."""
+        table = torch.zeros(self.num_clips, self.num_seats, dtype=torch.bool, device=self.seat.device)
+        table[self.clip_index, self.seat] = True
+        return table
+
+    def seated(self, maps: Float[Tensor, "maps width rows cols"]) -> Float[Tensor, "clips cells seats width"]:
+        """At every cell, the maps of a clip beside each other; empty seats hold zeros."""
+        cells = maps.flatten(2).transpose(1, 2)  # (maps, cells, width)
+        table = maps.new_zeros(self.num_clips, cells.shape[1], self.num_seats, cells.shape[2])
+        table[self.clip_index, :, self.seat] = cells
+        return table
+
+    def risen(self, table: Float[Tensor, "clips cells seats width"]) -> Float[Tensor, "maps width cells"]:
+        """Each map in its flat row again; what empty seats hold is left behind."""
+        return table[self.clip_index, :, self.seat].transpose(1, 2)
+
+
+class RelationBlock(nn.Module):
+    """Higher-order relations between maps at the same spatial location (HR2O of Pan et al., CVPR 2021).
+
+    q, k and v are convolutions of the maps. At every cell a map attends to all maps of its clip, itself too:
+        att[i, j] = softmax over j of q_i·k_j / √width,    map_i + W·LeakyReLU(GroupNorm(Σ_j att[i, j] v_j))
+    """
+
+    def __init__(self, width: int, *, kernel_size: int, slope: float, dropout: float) -> None:
+        super().__init__()
+        self.slope = slope
+        self.query = _same_size_convolution(width, kernel_size)
+        self.key = _same_size_convolution(width, kernel_size)
+        self.value = _same_size_convolution(width, kernel_size)
+        self.norm = nn.GroupNorm(1, width)
+        self.out = _same_size_convolution(width, kernel_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, maps: Float[Tensor, "maps width rows cols"], *, asking: Seats, asked: Seats
+    ) -> tuple[Float[Tensor, "asking width rows cols"], Float[Tensor, "clips cells asking_seats seats"]]:
+        """The first maps, which ask, after attending to all maps; and the weights they gave them."""
+        asking_maps = maps[: len(asking.seat)]
+        query = asking.seated(self.query(asking_maps))
+        key, value = asked.seated(self.key(maps)), asked.seated(self.value(maps))
+        likeness = query @ key.transpose(2, 3) / query.shape[3] ** 0.5
+        # The lowest finite number, not −∞: where no seat of a clip is taken, −∞ would make NaN of nothing.
+        lowest = torch.finfo(likeness.dtype).min
+        weights = likeness.masked_fill(~asked.is_taken[:, None, None], lowest).softmax(dim=3)
+        seen = asking.risen(weights @ value).unflatten(2, maps.shape[2:])
+        seen = F.leaky_relu_(self.norm(seen), self.slope)
+        return asking_maps + self.dropout(self.out(seen)), weights
+
+
+def _same_size_convolution(width: int, kernel_size: int) -> nn.Conv2d:
+    return nn.Conv2d(width, width, kernel_size, padding=kernel_size // 2, bias=False)

@@ -1,0 +1,241 @@
+"""From features to relations, as far as both kinds go together: a map per pair, or per actor and object.
+
+    vector ────┐
+               ├─ + ─ LeakyReLU ─ 3×3 ─ GroupNorm ─ LeakyReLU ─ max pool ─ relation blocks ─ mean over cells
+    W_X · X ───┘
+
+The paper concatenates [A | X | O] along channels and convolves with a 1×1 kernel W = [W_A | W_X | W_O]. That is
+W_A·A + W_X·X + W_O·O: two vectors and one map, added. The concatenation, of 3C channels per pair, is never made.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mule.errors import RangeError, ShapeError
+from mule.relations.attention import RelationBlock, Seats
+from mule.relations.scene import SceneFeatures
+
+
+@dataclass(frozen=True)
+class RelationSettings:
+    """The sizes of relations; the defaults are those of the authors' released code."""
+
+    width: int = 512
+    """Channels of every map after the first, 1×1 convolution."""
+    depth: int = 2
+    """Relation blocks, one after the other."""
+    kernel_size: int = 3
+    """Side of every convolution after the first; odd."""
+    padding: int = 0
+    """Cells of zeros around the map before the first of these; in relation blocks maps keep their size."""
+    is_downsampled: bool = True
+    """Whether a maximum over 3×3 cells at every second cell comes before the relation blocks."""
+    slope: float = 0.1
+    """LeakyReLU's slope below zero, outside relation blocks."""
+    block_slope: float = 0.3
+    """The same, inside them."""
+    block_dropout: float = 0.2
+    """Share of values dropped at the end of each relation block while training."""
+    dropout: float = 0.0
+    """Share of an actor's relational feature dropped while training."""
+
+    def __post_init__(self) -> None:
+        rules = {
+            "width and depth must be at least 1": min(self.width, self.depth) >= 1,
+            "kernel_size must be odd": self.kernel_size >= 1 and self.kernel_size % 2 == 1,
+            "padding must not be below 0": self.padding >= 0,
+            "slope and block_slope must not be below 0": min(self.slope, self.block_slope) >= 0,
+            "dropout and block_dropout must lie in [0, 1)": all(
+                0 <= each < 1 for each in (self.dropout, self.block_dropout)
+            ),
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise RangeError(f"{'; '.join(broken)}; got {self}.")
+
+
+PUBLISHED = RelationSettings()
+
+
+@dataclass(frozen=True)
+class SizedContext:
+    """W_X·X of the clips whose maps have one size, channels last."""
+
+    clips: Int[Tensor, " clips"]
+    """Which clips these are, in rising order."""
+    maps: Float[Tensor, "clips rows cols width"]
+
+
+@dataclass(frozen=True)
+class MixedFeatures:
+    """W_A·A, W_X·X and W_O·O. Every clip has at least one object here, if need be the null object."""
+
+    actors: Float[Tensor, "actors width"]
+    actor_clip_index: Int[Tensor, " actors"]
+    objects: Float[Tensor, "objects width"]
+    """Null objects come after the objects of the scene."""
+    object_clip_index: Int[Tensor, " objects"]
+    context: tuple[SizedContext, ...]
+
+
+class FeatureMixing(nn.Module):
+    """W = [W_A | W_X | W_O]: the 1×1 convolution of the concatenation, kept as one weight and used in three parts.
+
+    Where a clip has no objects, a learned null object takes their place; it starts at zero.
+    """
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.convolution = nn.Conv2d(3 * channels, width, 1, bias=False)
+        self.null_object = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, scene: SceneFeatures) -> MixedFeatures:
+        """The three products, none of them larger than a map per clip."""
+        if scene.channels != self.channels:
+            raise ShapeError(
+                f"features must have the {self.channels} channels these relations were made for; got {scene.channels}."
+            )
+        of_actors, of_context, of_objects = self.convolution.weight.flatten(1).split(self.channels, dim=1)
+        num_objects = torch.bincount(scene.object_clip_index, minlength=scene.num_clips)
+        without_objects = (num_objects == 0).nonzero().squeeze(1)
+        objects = torch.cat([scene.objects, self.null_object.expand(len(without_objects), -1)])
+        context = (
+            SizedContext(
+                clips=scene.actor_clip_index.new_tensor(clips),
+                maps=F.linear(torch.stack([scene.context[clip].movedim(0, 2) for clip in clips]), of_context),
+            )
+            for clips in scene.clips_by_size()
+        )
+        return MixedFeatures(
+            actors=F.linear(scene.actors, of_actors),
+            actor_clip_index=scene.actor_clip_index,
+            objects=F.linear(objects, of_objects),
+            object_clip_index=torch.cat([scene.object_clip_index, without_objects]),
+            context=tuple(context),
+        )
+
+
+@dataclass(frozen=True)
+class SizedAttention:
+    """Who attended to whom in the clips of one size, block after block."""
+
+    rows: Int[Tensor, " maps"]
+    """Which of all maps these are."""
+    seats: Seats
+    weights: tuple[Float[Tensor, "clips cells _asking_seats seats"], ...]
+
+
+class MapRelations(nn.Module):
+    """One vector per map, after maps of the same clip have attended to each other at every cell."""
+
+    def __init__(self, settings: RelationSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        width, kernel_size = settings.width, settings.kernel_size
+        self.convolution = nn.Conv2d(width, width, kernel_size, padding=settings.padding, bias=False)
+        self.norm = nn.GroupNorm(1, width)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1) if settings.is_downsampled else nn.Identity()
+        self.blocks = nn.ModuleList(
+            RelationBlock(
+                width,
+                kernel_size=kernel_size,
+                slope=settings.block_slope,
+                dropout=settings.block_dropout,
+            )
+            for _ in range(settings.depth)
+        )
+
+    def forward(
+        self,
+        vectors: Float[Tensor, "maps width"],
+        clip_index: Int[Tensor, " maps"],
+        context: tuple[SizedContext, ...],
+        *,
+        num_asking: int,
+    ) -> tuple[Float[Tensor, "asking width"], tuple[SizedAttention, ...]]:
+        """The first `num_asking` maps, averaged over cells; the others are only attended to."""
+        related = vectors.new_zeros(num_asking, vectors.shape[1])
+        attention: list[SizedAttention] = []
+        for part in context:
+            rows = torch.isin(clip_index, part.clips).nonzero().squeeze(1)
+            asking_rows = rows[rows < num_asking]
+            clips = torch.searchsorted(part.clips, clip_index[rows])
+            asked = Seats.of(clips, len(part.clips))
+            asking = Seats.of(clips[: len(asking_rows)], len(part.clips))
+            maps, weights = self._attended(self._mapped(vectors[rows], part.maps, clips), asking, asked)
+            means = maps.mean(dim=(2, 3))
+            related = related.to(means.dtype).index_copy(0, asking_rows, means)  # norms widen under autocast
+            attention.append(SizedAttention(rows, asked, weights))
+        return related, tuple(attention)
+
+    def _mapped(
+        self,
+        vectors: Float[Tensor, "maps width"],
+        context: Float[Tensor, "clips rows cols width"],
+        clips: Int[Tensor, " maps"],
+    ) -> Float[Tensor, "maps width _rows _cols"]:
+        """Each vector spread over the context of its clip, seen through a spatial convolution."""
+        self._require_large_enough(context)
+        # The largest tensor of the pass, made once and changed in place: no step needs what it was before.
+        maps = F.leaky_relu_(context[clips].add_(vectors[:, None, None]), self.settings.slope)
+        maps = F.leaky_relu_(self.norm(self.convolution(maps.movedim(3, 1))), self.settings.slope)
+        return self.pool(maps)
+
+    def _attended(
+        self, maps: Float[Tensor, "maps width rows cols"], asking: Seats, asked: Seats
+    ) -> tuple[Float[Tensor, "asking width rows cols"], tuple[Tensor, ...]]:
+        """The maps that ask, after all blocks. In the last block nothing else needs an answer."""
+        weights: list[Tensor] = []
+        for block in self.blocks:
+            is_last = block is self.blocks[-1]
+            maps, found = block(maps, asking=asking if is_last else asked, asked=asked)
+            weights.append(found)
+        return maps, tuple(weights)
+
+    def _require_large_enough(self, context: Float[Tensor, "clips rows cols width"]) -> None:
+        rows, cols = context.shape[1:3]
+        least = self.settings.kernel_size - 2 * self.settings.padding
+        if min(rows, cols) < max(least, 1):
+            raise ShapeError(
+                f"context maps must have at least {max(least, 1)} rows and columns for kernel_size "
+                f"{self.settings.kernel_size} and padding {self.settings.padding}; got {rows} × {cols}. Take a larger "
+                "input, or set padding."
+            )
+
+
+def mean_attention(
+    attention: tuple[SizedAttention, ...], *, num_asking: int, num_maps: int
+) -> Float[Tensor, "asking maps"]:
+    """The weight that each asking map gave to each map, averaged over cells and blocks; zero across clips."""
+    mean = torch.zeros(num_asking, num_maps)
+    for part in attention:
+        clip, seat = part.seats.clip_index, part.seats.seat
+        asking = part.rows < num_asking
+        is_same_clip = clip[asking, None] == clip
+        of_blocks = [
+            each.detach().mean(dim=1)[clip[asking, None], seat[asking, None], seat] for each in part.weights
+        ]
+        mean = mean.to(of_blocks[0])
+        mean[part.rows[asking, None], part.rows] = torch.stack(of_blocks).mean(dim=0) * is_same_clip
+    return mean
+
+
+class ActorFeature(nn.Module):
+    """What relates to an actor beside what it looks like itself: [H | LeakyReLU(W·A)]."""
+
+    def __init__(self, channels: int, settings: RelationSettings) -> None:
+        super().__init__()
+        self.slope = settings.slope
+        self.linear = nn.Linear(channels, settings.width, bias=False)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(
+        self, related: Float[Tensor, "actors width"], actors: Float[Tensor, "actors channels"]
+    ) -> Float[Tensor, "actors dim"]:
+        """One relational feature per actor, twice as long as maps are wide."""
+        return self.dropout(torch.cat([related, F.leaky_relu(self.linear(actors), self.slope)], dim=1))

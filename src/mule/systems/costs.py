@@ -1,0 +1,153 @@
+"""What a network costs: its parameters, and the multiply-adds of one clip. Counted, and beside what was published."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from mule.features.csn import CSN
+from mule.features.i3d import I3D
+from mule.features.maps import FeatureMaps
+from mule.features.slowfast import R50_8X8, R101_8X8, SlowFast
+from mule.features.tiny import TinySlowFast
+from mule.features.weights import Backbone
+from mule.features.x3d import FACTORS, X3D
+from mule.model import SceneBoxes
+from mule.systems.catalogue import SYSTEMS, Sizes, tiny_sizes
+
+AVA_KNOWN_CLASSES = 40
+STAGE_KNOWN_CLASSES = 14
+NUM_ACTORS, NUM_OBJECTS = 4, 5
+"""In the clip whose multiply-adds are counted."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters and multiply-adds of one network, for an input of so many frames, rows and columns."""
+
+    name: str
+    input_size: tuple[int, int, int]
+    num_parameters: int
+    num_multiply_adds: int
+    published_parameters_m: float | None = None
+    published_multiply_adds_g: float | None = None
+
+
+@dataclass(frozen=True)
+class _Published:
+    """A classifier for Kinetics-400 whose cost was published (pytorchvideo's model zoo; X3D-XL: its paper)."""
+
+    name: str
+    build: Callable[[], Backbone | TinySlowFast]
+    input_size: tuple[int, int, int]
+    parameters_m: float | None
+    multiply_adds_g: float | None
+
+
+_PUBLISHED = (
+    _Published("SlowFast R50 8x8", lambda: SlowFast(R50_8X8, num_classes=400), (32, 256, 256), 34.57, 65.71),
+    _Published(
+        "SlowFast R101 8x8", lambda: SlowFast(R101_8X8, num_classes=400), (32, 256, 256), 62.83, 127.20
+    ),
+    _Published("X3D-XS", lambda: X3D(FACTORS["XS"], num_classes=400), (4, 182, 182), 3.79, 0.91),
+    _Published("X3D-S", lambda: X3D(FACTORS["S"], num_classes=400), (13, 182, 182), 3.79, 2.96),
+    _Published("X3D-M", lambda: X3D(FACTORS["M"], num_classes=400), (16, 256, 256), 3.79, 6.72),
+    _Published("X3D-L", lambda: X3D(FACTORS["L"], num_classes=400), (16, 356, 356), 6.15, 26.64),
+    _Published("X3D-XL", lambda: X3D(FACTORS["XL"], num_classes=400), (16, 356, 356), 11.10, None),
+    _Published("ir-CSN-101", lambda: CSN(101, num_classes=400), (32, 256, 256), 22.21, 75.62),
+    _Published("ir-CSN-152", lambda: CSN(152, num_classes=400), (32, 256, 256), None, None),
+    _Published("I3D", lambda: I3D(num_classes=400), (64, 224, 224), None, None),
+    _Published("TinySlowFast (Stage)", TinySlowFast, (16, 96, 128), None, None),
+)
+
+
+DETECTION_BACKBONES: Mapping[str, Callable[[], nn.Module]] = {
+    "slowfast": lambda: SlowFast(R50_8X8, res5_stride=1, res5_dilation=2),
+    "x3d": lambda: X3D(FACTORS["XL"], res5_stride=1, res5_dilation=2),
+    "csn": lambda: CSN(152, res5_stride=1),
+    "tiny": TinySlowFast,
+}
+INPUT_SIZES: Mapping[str, tuple[int, int, int]] = {
+    "slowfast": (32, 256, 352),
+    "x3d": (16, 256, 352),
+    "csn": (32, 256, 352),
+    "tiny": (16, 96, 128),
+}
+
+
+def backbone_costs() -> list[Cost]:
+    """Every backbone, as a classifier where it is one."""
+    costs: list[Cost] = []
+    for row in _PUBLISHED:
+        with torch.device("meta"):
+            network = row.build().eval()
+            clips = torch.empty(1, 3, *row.input_size)
+        count = _multiply_adds(lambda network=network, clips=clips: _classified(network, clips))
+        costs.append(
+            Cost(row.name, row.input_size, _parameters(network), count, row.parameters_m, row.multiply_adds_g)
+        )
+    return costs
+
+
+def system_costs(*, tiny: bool = False) -> list[Cost]:
+    """Every system: on SlowFast R50 with detection's strides and the published sizes, or as Stage trains them.
+
+    The clip shows four actors and five objects.
+    """
+    costs: list[Cost] = []
+    maps_of: dict[str, tuple[FeatureMaps, int, int]] = {}
+    for system in SYSTEMS.values():
+        name = "tiny" if tiny else system.backbone
+        if name not in maps_of:
+            maps_of[name] = _seen(name)
+        maps, num_parameters, seen = maps_of[name]
+        sizes = (
+            tiny_sizes(maps.channels, STAGE_KNOWN_CLASSES)
+            if tiny
+            else Sizes(maps.channels, AVA_KNOWN_CLASSES)
+        )
+        model = system.build(sizes).eval()
+        input_size = INPUT_SIZES[name]
+        boxes = _some_boxes(input_size)
+        decided = _multiply_adds(lambda model=model, maps=maps, boxes=boxes: model([maps], boxes))
+        costs.append(Cost(system.name, input_size, num_parameters + _parameters(model), seen + decided))
+    return costs
+
+
+def _seen(name: str) -> tuple[FeatureMaps, int, int]:
+    """Maps of zeros as the backbone would make them, its parameters, and its multiply-adds."""
+    with torch.device("meta"):
+        backbone = DETECTION_BACKBONES[name]().eval()
+        clips = torch.empty(1, 3, *INPUT_SIZES[name])
+    maps = backbone(clips)
+    # RoIAlign's work depends on where boxes are, so what follows runs on real tensors
+    zeros = FeatureMaps(tuple(torch.zeros(each.shape) for each in maps.maps), maps.stride)
+    return zeros, _parameters(backbone), _multiply_adds(lambda: backbone(clips))
+
+
+def _some_boxes(input_size: tuple[int, int, int]) -> SceneBoxes:
+    rows, cols = input_size[1:]
+
+    def spread(count: int) -> tuple[Tensor, Tensor]:
+        left = torch.arange(count) * cols / (count + 1)
+        box = torch.stack([left, left * 0 + rows / 4, left + cols / 5, left * 0 + rows * 3 / 4], dim=1)
+        return box, torch.zeros(count, dtype=torch.int64)
+
+    return SceneBoxes(*spread(NUM_ACTORS), *spread(NUM_OBJECTS))
+
+
+def _classified(network: Backbone | TinySlowFast, clips: Tensor) -> Tensor | Sequence[Tensor]:
+    features = network(clips)
+    return features.maps if isinstance(network, TinySlowFast) else network.logits(features)
+
+
+def _multiply_adds(run: Callable[[], object]) -> int:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops() // 2
+
+
+def _parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
