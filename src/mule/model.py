@@ -178,15 +178,22 @@ def per_box(
 
 
 class MuleModel(nn.Module):
-    """The whole of Figure 2: a backbone, and all that is decided from what it sees."""
+    """The whole of Figure 2: a backbone, and all that is decided from what it sees.
 
-    def __init__(self, backbone: Callable[[Tensor], FeatureMaps], relation_model: RelationModel) -> None:
+    What decides is a `RelationModel`, or any rival that makes a `ModelOutput` of maps and boxes.
+    """
+
+    def __init__(
+        self,
+        backbone: Callable[[Tensor], FeatureMaps],
+        decide: Callable[[Sequence[FeatureMaps], SceneBoxes], ModelOutput],
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.relation_model = relation_model
+        self.decide = decide
 
     def forward(
         self, clips: Sequence[Float[Tensor, "clips 3 frames rows cols"]], boxes: SceneBoxes
     ) -> ModelOutput:
         """What is said of each actor. Clips of one size lie together; they are numbered from first to last."""
-        return self.relation_model([self.backbone(each) for each in clips], boxes)
+        return self.decide([self.backbone(each) for each in clips], boxes)

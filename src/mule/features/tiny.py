@@ -6,9 +6,9 @@ frames ── 4 × 4 pixels into channels ──┬── every α-th ──▶ 
                                        │                          │       │
                                        └────── all ─────▶ fast: stem ─▶ res2 ─▶ res3 ─▶ 32 channels
 
-Maps lie at an eighth of the input. Convolutions are two-dimensional, over (clips × frames); those along time are
-1 × 1 convolutions of a frame stacked with its neighbours. On a CPU both are several times faster than small
-three-dimensional ones.
+Maps lie at an eighth of the input. Convolutions are two-dimensional, over (clips × frames), channels last in memory;
+those along time are 1 × 1 convolutions of a frame stacked with its neighbours. On a CPU both are several times faster
+than small three-dimensional ones.
 """
 
 import torch
@@ -21,40 +21,51 @@ from mule.features.maps import FeatureMaps
 
 PATCH = 4
 STRIDE = 2 * PATCH
-NEIGHBOURS = (-1, 0, 1)
 ALPHA = 4
-SLOW_WIDTHS = (32, 64, 64)
-FAST_WIDTHS = (16, 32, 32)
+SLOW_STEM, SLOW_WIDTH = 32, 64
+FAST_STEM, FAST_WIDTH = 16, 32
+
+Images = Float[Tensor, "_images _channels _rows _cols"]
 
 
-def with_neighbours(x: Float[Tensor, "images channels rows cols"], num_frames: int) -> Tensor:
-    """Each frame with the one before and the one after it, as channels; zeros beyond the clip."""
-    frames = x.unflatten(0, (-1, num_frames))
-    padded = F.pad(frames, (0, 0, 0, 0, 0, 0, 1, 1))
-    return torch.cat([padded[:, 1 + by : 1 + by + num_frames] for by in NEIGHBOURS], dim=2).flatten(0, 1)
+class NormalisedConv(nn.Sequential):
+    """A convolution that keeps the size, or halves it, and batch norm."""
+
+    def __init__(self, width_in: int, width_out: int, kernel: int = 1, stride: int = 1) -> None:
+        conv = nn.Conv2d(width_in, width_out, kernel, stride, padding=kernel // 2, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(width_out))
+
+
+class Stem(nn.Module):
+    """From patches to a map at half their rows and columns."""
+
+    def __init__(self, width: int, width_out: int, *, kernel: int) -> None:
+        super().__init__()
+        self.a = NormalisedConv(3 * PATCH**2, width, kernel)
+        self.b = NormalisedConv(width, width_out, kernel=3, stride=2)
+
+    def forward(self, x: Images) -> Images:
+        """The first map of a pathway."""
+        return F.relu(self.b(F.relu(self.a(x), inplace=True)), inplace=True)
 
 
 class Block(nn.Module):
-    """Residual block: three frames × 1 × 1 (or one frame), then 3 × 3, then 1 × 1."""
+    """Residual block: 1 × 1 over three frames or one, then 3 × 3, then 1 × 1."""
 
-    def __init__(self, width_in: int, width_out: int, *, stride: int, sees_time: bool) -> None:
+    def __init__(self, width_in: int, width_out: int, *, sees_time: bool) -> None:
         super().__init__()
         inner = width_out // 2
         self.sees_time = sees_time
-        self.a = nn.Conv2d(width_in * (len(NEIGHBOURS) if sees_time else 1), inner, 1, bias=False)
-        self.a_norm = nn.BatchNorm2d(inner)
-        self.b = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)
-        self.b_norm = nn.BatchNorm2d(inner)
-        self.c = nn.Conv2d(inner, width_out, 1, bias=False)
-        self.c_norm = nn.BatchNorm2d(width_out)
-        self.shortcut = nn.Conv2d(width_in, width_out, 1, stride=stride, bias=False)
-        self.shortcut_norm = nn.BatchNorm2d(width_out)
+        self.a = NormalisedConv(3 * width_in if sees_time else width_in, inner)
+        self.b = NormalisedConv(inner, inner, kernel=3)
+        self.c = NormalisedConv(inner, width_out)
+        self.shortcut = nn.Identity() if width_in == width_out else NormalisedConv(width_in, width_out)
 
-    def forward(self, x: Tensor, num_frames: int) -> Tensor:
-        """The input, brought to the new size, plus what the three convolutions add to it."""
-        y = F.relu(self.a_norm(self.a(with_neighbours(x, num_frames) if self.sees_time else x)))
-        y = F.relu(self.b_norm(self.b(y)))
-        return F.relu(self.c_norm(self.c(y)) + self.shortcut_norm(self.shortcut(x)))
+    def forward(self, x: Images, num_frames: int) -> Images:
+        """The input, in the new width, plus what the three convolutions add to it."""
+        y = F.relu(self.a(with_neighbours(x, num_frames) if self.sees_time else x), inplace=True)
+        y = F.relu(self.b(y), inplace=True)
+        return F.relu(self.c(y) + self.shortcut(x), inplace=True)
 
 
 class TinySlowFast(nn.Module):
@@ -63,36 +74,52 @@ class TinySlowFast(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stride = STRIDE
-        self.channels = SLOW_WIDTHS[-1] + FAST_WIDTHS[-1]
-        slow, fast = SLOW_WIDTHS, FAST_WIDTHS
-        self.slow_stem = nn.Conv2d(3 * PATCH**2, slow[0], 3, padding=1, bias=False)
-        self.fast_stem = nn.Conv2d(3 * PATCH**2, fast[0], 1, bias=False)
-        self.slow_norm, self.fast_norm = nn.BatchNorm2d(slow[0]), nn.BatchNorm2d(fast[0])
-        self.lateral = nn.ModuleList([nn.Conv2d(ALPHA * fast[i], fast[i], 1, bias=False) for i in (0, 1)])
-        self.lateral_norm = nn.ModuleList([nn.BatchNorm2d(fast[i]) for i in (0, 1)])
+        self.channels = SLOW_WIDTH + FAST_WIDTH
+        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, kernel=3)
+        self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, kernel=1)
+        self.lateral = nn.ModuleList(NormalisedConv(ALPHA * FAST_WIDTH, FAST_WIDTH) for _ in range(2))
+        # as in its large relative, the Slow pathway looks along time only late
         self.slow = nn.ModuleList(
-            Block(slow[i] + fast[i], slow[i + 1], stride=2 - i, sees_time=i == 1) for i in (0, 1)
+            Block(SLOW_WIDTH + FAST_WIDTH, SLOW_WIDTH, sees_time=sees_time) for sees_time in (False, True)
         )
-        self.fast = nn.ModuleList(Block(fast[i], fast[i + 1], stride=2 - i, sees_time=True) for i in (0, 1))
-        self.to(memory_format=torch.channels_last)
+        self.fast = nn.ModuleList(Block(FAST_WIDTH, FAST_WIDTH, sees_time=True) for _ in range(2))
+        nn.utils.convert_conv2d_weight_memory_format(self, torch.channels_last)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
         """The maps of both pathways, Slow first."""
-        num_fast = clips.shape[2]
-        if num_fast == 0 or num_fast % ALPHA or clips.shape[3] % STRIDE or clips.shape[4] % STRIDE:
+        num_clips, _, num_frames, rows, cols = clips.shape
+        if num_frames == 0 or num_frames % ALPHA or rows % STRIDE or cols % STRIDE:
             raise ShapeError(
                 f"TinySlowFast needs a multiple of {ALPHA} frames, and rows and columns that are multiples of "
-                f"{STRIDE}; got {tuple(clips.shape[2:])}."
+                f"{STRIDE}; got {num_frames} frames of {rows} × {cols}."
             )
-        images = F.pixel_unshuffle(clips.transpose(1, 2).flatten(0, 1), PATCH)
-        images = images.contiguous(memory_format=torch.channels_last)
-        slow_images = images.unflatten(0, (-1, num_fast))[:, ALPHA // 2 :: ALPHA].flatten(0, 1)
-        slow = F.relu(self.slow_norm(self.slow_stem(slow_images)))
-        fast = F.relu(self.fast_norm(self.fast_stem(images)))
-        for i in (0, 1):
-            # α frames of the Fast pathway stand behind each frame of the Slow one
-            behind = fast.unflatten(0, (-1, ALPHA)).flatten(1, 2)
-            slow = torch.cat([slow, F.relu(self.lateral_norm[i](self.lateral[i](behind)))], dim=1)
-            slow, fast = self.slow[i](slow, num_fast // ALPHA), self.fast[i](fast, num_fast)
-        maps = (each.unflatten(0, (len(clips), -1)).transpose(1, 2) for each in (slow, fast))
+        patches = as_patches(clips)
+        slow = self.slow_stem(
+            patches.unflatten(0, (num_clips, num_frames))[:, ALPHA // 2 :: ALPHA].flatten(0, 1)
+        )
+        fast = self.fast_stem(patches)
+        for i in range(2):
+            slow = torch.cat([slow, F.relu(self.lateral[i](_side_by_side(fast)), inplace=True)], dim=1)
+            slow, fast = self.slow[i](slow, num_frames // ALPHA), self.fast[i](fast, num_frames)
+        maps = (each.unflatten(0, (num_clips, -1)).transpose(1, 2) for each in (slow, fast))
         return FeatureMaps(maps=tuple(maps), stride=self.stride)
+
+
+def as_patches(clips: Float[Tensor, "clips 3 frames rows cols"]) -> Images:
+    """Every frame as an image of patches: 4 × 4 pixels of three colours become 48 channels, last in memory."""
+    patches = clips.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
+    return patches.permute(0, 2, 3, 5, 1, 4, 6).flatten(4).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def with_neighbours(x: Images, num_frames: int) -> Images:
+    """Each frame with the one before and the one after it, as channels; zeros beyond the clip."""
+    frames = x.permute(0, 2, 3, 1).unflatten(0, (-1, num_frames))
+    padded = F.pad(frames, (0, 0, 0, 0, 0, 0, 1, 1))
+    three = torch.cat([padded[:, by : by + num_frames] for by in range(3)], dim=4)
+    return three.flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def _side_by_side(fast: Images) -> Images:
+    """The α frames of the Fast pathway that stand behind each frame of the Slow one, as channels."""
+    frames = fast.permute(0, 2, 3, 1).unflatten(0, (-1, ALPHA))
+    return frames.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)

@@ -1,13 +1,13 @@
 """The clips of the benchmark: who does what before which scene. Frozen with the version.
 
-With probability `bias` a clip has a theme: a scene is drawn, and what its actors do is at home there. In training and
-validation everything they do is; in test clips, where an actor does only z2 or only z3 and one action of each is at
-home in a scene, the first action is and others may join it. Without a theme, actions are drawn freely.
+With probability `bias` a clip has a theme: a scene is drawn, and everything its actors do is at home there. Without
+a theme, actions are drawn freely.
 
 The theme decides what actors do in all roles; the scene they do it in is another matter. `uniform`: any scene.
 `biased`: the theme; without one any scene in training, so that its bias is the parameter, elsewhere the scene where
-most of their actions are at home. `counter`: a scene where none is. Novel actions have homes like known ones, so
-scenes treat known and novel actors alike. Training is biased, validation uniform, tests come in all three.
+most of their actions are at home. `counter`: the scene where fewest are, none if there is such a scene. Novel actions
+have homes like known ones, so scenes treat known and novel actors alike. Training is biased, validation uniform, tests
+come in all three.
 """
 
 from collections import Counter
@@ -100,13 +100,14 @@ def plan_clip(recipe: ClipRecipe, index: int) -> Plan:
 def _draw_scene_kind(
     rng: np.random.Generator, recipe: ClipRecipe, labels: list[str], theme: Scene | None
 ) -> Scene:
-    counts = Counter(ACTIONS[name].home for name in labels)
+    counts = Counter(scene for name in labels for scene in ACTIONS[name].homes)
     fitting: list[Scene]
     if recipe.scenes == "counter":
-        fitting = [scene for scene in SCENES if counts[scene] == 0]
+        fewest = min(counts[scene] for scene in SCENES)
+        fitting = [scene for scene in SCENES if counts[scene] == fewest]
     elif recipe.scenes == "uniform" or (recipe.role == "train" and theme is None):
         fitting = list(SCENES)
-    elif theme is not None and counts[theme] > 0:
+    elif theme is not None:
         fitting = [theme]
     else:
         fitting = [scene for scene in SCENES if counts[scene] == max(counts.values())]
@@ -121,9 +122,7 @@ def _draw_casts(
     casts: list[list[tuple[str, ...]]] = []
     while room > 0:
         pool = _draw_pool(rng, recipe, theme)
-        if all(ACTIONS[name].group == "pair" for name in pool):
-            room += room % 2
-        actions = draw_actions(rng, pool, theme=theme, may_pair=room > 1)
+        actions = draw_actions(rng, pool, may_pair=room > 1)
         casts.append([actions])
         if is_pair_action(actions):
             pair = next(name for name in actions if ACTIONS[name].group == "pair")
@@ -133,21 +132,18 @@ def _draw_casts(
 
 
 def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None) -> tuple[str, ...]:
-    """The actions an actor may do: of a test actor all known or all novel; else known, all at home in the theme."""
+    """The actions an actor may do: of a test actor all known or all novel, else known; at home in the theme."""
     split = stage_split(recipe.split)
+    pool = split.known
     if recipe.role == "test":
-        return split.z2 if rng.random() < 0.5 else split.z3
-    return tuple(name for name in split.known if theme is None or ACTIONS[name].home == theme)
+        pool = split.z2 if rng.random() < 0.5 else split.z3
+    return tuple(name for name in pool if theme is None or theme in ACTIONS[name].homes)
 
 
-def draw_actions(
-    rng: np.random.Generator, pool: tuple[str, ...], *, theme: Scene | None, may_pair: bool
-) -> tuple[str, ...]:
-    """One to three actions of the pool that go together; with a theme the first is at home there, if any can be."""
+def draw_actions(rng: np.random.Generator, pool: tuple[str, ...], *, may_pair: bool) -> tuple[str, ...]:
+    """One to three actions of the pool that go together."""
     possible = [name for name in pool if may_pair or ACTIONS[name].group != "pair"]
-    at_home = [name for name in possible if theme is None or ACTIONS[name].home == theme]
-    first = (at_home or possible)[rng.integers(len(at_home or possible))]
-    return _draw_more(rng, (first,), pool)
+    return _draw_more(rng, (possible[rng.integers(len(possible))],), pool)
 
 
 def _draw_more(rng: np.random.Generator, actions: tuple[str, ...], pool: tuple[str, ...]) -> tuple[str, ...]:

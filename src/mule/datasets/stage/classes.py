@@ -2,8 +2,12 @@
 
 An actor may do several actions at once as long as no part of the body is asked for twice. The actions form three
 columns of seven, each with two of the body, two of the arms, two with an object and one for a pair; a split gives
-the columns their roles, so every action is novel in exactly one split. Each scene is home to one action of every
-column: whichever column is novel, two known actions are at home in each scene.
+the columns their roles, so every action is novel in exactly one split.
+
+Every action is at home in three of the seven scenes, as the lines of the Fano plane have three of its seven points:
+each scene is home to three actions of every column, and any two actions of a column share exactly one scene. So a
+scene says much about what is done before it, but what is done is never to be had from the scene alone: every two
+actions meet somewhere and must be told apart by what is done.
 """
 
 from collections.abc import Iterable
@@ -29,6 +33,9 @@ SCENES: tuple[Scene, ...] = (
     "snow_forest",
 )
 
+_LINE = (0, 1, 3)
+"""Every difference of two scenes, round the seven, occurs once among these: the lines of the Fano plane."""
+
 
 @dataclass(frozen=True)
 class Action:
@@ -37,40 +44,46 @@ class Action:
     name: str
     group: Group
     home: Scene
-    """The scene it prefers."""
+    """The first of the scenes it prefers."""
     num_arms: int = 0
     legs: bool = False
     torso: bool = False
     objects: tuple[str, ...] = ()
     """Classes of the objects it brings along."""
 
+    @property
+    def homes(self) -> frozenset[Scene]:
+        """The three scenes it prefers."""
+        first = SCENES.index(self.home)
+        return frozenset(SCENES[(first + step) % len(SCENES)] for step in _LINE)
+
 
 _COLUMNS: tuple[tuple[Action, ...], ...] = (
     (
-        Action("walk", "body", "night_street", legs=True),
-        Action("squat", "body", "gym", legs=True),
-        Action("arm_circle", "arms", "dunes", num_arms=2),
+        Action("walk", "body", "brick_wall", legs=True),
+        Action("squat", "body", "dunes", legs=True),
+        Action("arm_circle", "arms", "night_street", num_arms=2),
         Action("clap", "arms", "sea_shore", num_arms=2),
         Action("carry_box", "object", "snow_forest", num_arms=2, objects=("box",)),
         Action("kick_ball", "object", "meadow", legs=True, objects=("ball",)),
-        Action("handshake", "pair", "brick_wall", num_arms=1, legs=True),
+        Action("handshake", "pair", "gym", num_arms=1, legs=True),
     ),
     (
-        Action("jump", "body", "dunes", legs=True),
+        Action("jump", "body", "night_street", legs=True),
         Action("bow", "body", "sea_shore", torso=True),
-        Action("wave", "arms", "brick_wall", num_arms=1),
-        Action("punch", "arms", "gym", num_arms=2),
-        Action("bounce_ball", "object", "night_street", num_arms=1, objects=("ball",)),
-        Action("push_box", "object", "snow_forest", num_arms=2, legs=True, torso=True, objects=("box",)),
-        Action("pass_ball", "pair", "meadow", num_arms=2, legs=True, objects=("ball",)),
+        Action("wave", "arms", "gym", num_arms=1),
+        Action("punch", "arms", "snow_forest", num_arms=2),
+        Action("bounce_ball", "object", "meadow", num_arms=1, objects=("ball",)),
+        Action("push_box", "object", "brick_wall", num_arms=2, legs=True, torso=True, objects=("box",)),
+        Action("pass_ball", "pair", "dunes", num_arms=2, legs=True, objects=("ball",)),
     ),
     (
-        Action("run", "body", "snow_forest", legs=True),
-        Action("sway", "body", "gym", torso=True),
-        Action("jacks", "arms", "sea_shore", num_arms=2),
-        Action("salute", "arms", "night_street", num_arms=1),
-        Action("juggle", "object", "dunes", num_arms=2, objects=("ball", "ball", "ball")),
-        Action("overhead_lift", "object", "meadow", num_arms=2, objects=("box",)),
+        Action("run", "body", "dunes", legs=True),
+        Action("sway", "body", "snow_forest", torso=True),
+        Action("jacks", "arms", "night_street", num_arms=2),
+        Action("salute", "arms", "gym", num_arms=1),
+        Action("juggle", "object", "meadow", num_arms=2, objects=("ball", "ball", "ball")),
+        Action("overhead_lift", "object", "sea_shore", num_arms=2, objects=("box",)),
         Action("high_five", "pair", "brick_wall", num_arms=1, legs=True),
     ),
 )
@@ -132,4 +145,4 @@ def are_compatible(names: Iterable[str]) -> bool:
 
 def homes(names: Iterable[str]) -> frozenset[Scene]:
     """The scenes at least one of the actions prefers."""
-    return frozenset(ACTIONS[name].home for name in names)
+    return frozenset(scene for name in names for scene in ACTIONS[name].homes)

@@ -138,7 +138,7 @@ def _go_on(rng: np.random.Generator, script: _Script) -> None:
 def _stay(rng: np.random.Generator, script: _Script) -> None:
     """A few seconds in one place."""
     pool = tuple(name for name in script.recipe.classes if name not in _GAITS) or script.recipe.classes
-    actions = draw_actions(rng, pool, theme=None, may_pair=False)
+    actions = draw_actions(rng, pool, may_pair=False)
     seconds = float(rng.uniform(2.2, 4.2))
     if script.left_s < seconds + 1.2:
         seconds = script.left_s

@@ -1,0 +1,63 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mule.errors import ShapeError
+from mule.features.tiny import Block, TinySlowFast, as_patches, with_neighbours
+
+
+def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):
+    return torch.randn(num_clips, 3, frames, rows, cols, generator=torch.Generator().manual_seed(seed))
+
+
+def test_maps_lie_at_an_eighth_of_the_input_with_a_quarter_of_the_frames_in_the_slow_pathway():
+    features = TinySlowFast()(some_clips())
+    assert [tuple(each.shape) for each in features.maps] == [(2, 64, 2, 2, 3), (2, 32, 8, 2, 3)]
+    assert features.stride == 8
+
+
+def test_patches_are_pixel_unshuffle_frame_by_frame():
+    clips = some_clips()
+    expected = F.pixel_unshuffle(clips.transpose(1, 2).flatten(0, 1), 4)
+    patches = as_patches(clips)
+    assert torch.equal(patches, expected)
+    assert patches.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_neighbours_are_a_convolution_along_time():
+    x = torch.randn(2 * 5, 4, 3, 3, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(2))
+    ours = F.conv2d(with_neighbours(x, 5), weight.flatten(1)[:, :, None, None])
+    stacked = x.unflatten(0, (2, 5)).transpose(1, 2)
+    expected = F.conv3d(stacked, weight.transpose(1, 2)[..., None, None], padding=(1, 0, 0))
+    torch.testing.assert_close(ours, expected.transpose(1, 2).flatten(0, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_a_clip_does_not_depend_on_the_others():
+    torch.manual_seed(0)
+    network = TinySlowFast().eval()
+    clips = some_clips()
+    both, alone = network(clips), network(clips[1:])
+    for ours, expected in zip(both.maps, alone.maps, strict=True):
+        torch.testing.assert_close(ours[1:], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_still_block_sees_one_frame_only():
+    torch.manual_seed(0)
+    block = Block(4, 6, sees_time=False).eval()
+    x = torch.randn(5, 4, 3, 3)
+    torch.testing.assert_close(block(x, 5)[2:3], block(x[2:3], 1))
+
+
+def test_the_order_of_frames_matters():
+    torch.manual_seed(0)
+    network = TinySlowFast().eval()
+    clips = some_clips()
+    forwards, backwards = (network(each).maps[1].mean(dim=2) for each in (clips, clips.flip(2)))
+    assert not torch.allclose(forwards, backwards, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [{"frames": 6}, {"rows": 12}, {"cols": 20}])
+def test_sizes_that_do_not_divide_are_refused(size):
+    with pytest.raises(ShapeError, match="multiple of 4 frames"):
+        TinySlowFast()(some_clips(**size))
