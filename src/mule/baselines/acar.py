@@ -24,10 +24,9 @@ class AcarRelations(nn.Module):
     def __init__(self, channels: int, settings: RelationSettings = PUBLISHED) -> None:
         super().__init__()
         self.channels = channels
-        self.settings = replace(settings, slope=0.0, block_slope=0.0)
+        self.settings = replace(settings, slope=0.0, block_slope=0.0, is_normalised=False)
         self.mixing = nn.Conv2d(2 * channels, settings.width, 1, bias=False)
         self.maps = MapRelations(self.settings)
-        self.maps.norm = nn.Identity()  # ACAR normalises inside the blocks only
         self.actor = ActorFeature(channels, self.settings)
 
     @property

@@ -1,6 +1,7 @@
 """Evidential neural networks for one action per actor (Sensoy et al., NeurIPS 2018): Dirichlet evidence."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -19,7 +20,11 @@ ANNEALED_SHARE = 0.2
 
 
 class DirichletHead(nn.Module):
-    """One linear layer whose outputs become evidence for each action, e = ReLU(h); none speaks against one."""
+    """One linear layer whose outputs become evidence for each action, e = softplus(h); none speaks against one.
+
+    The published examples use ReLU, under which an action whose output once falls below zero for every actor is never
+    learnt again. Softplus, which the authors' code offers too, has no such end.
+    """
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
@@ -31,7 +36,7 @@ class DirichletHead(nn.Module):
 
     def evidence_from(self, outputs: Float[Tensor, "actors classes"]) -> Evidence:
         """The evidence that raw outputs stand for."""
-        positive = torch.relu(outputs.float())
+        positive = F.softplus(outputs.float())
         return Evidence(positive=positive, negative=torch.zeros_like(positive))
 
 

@@ -34,6 +34,8 @@ class RelationSettings:
     """Cells of zeros around the map before the first of these; in relation blocks maps keep their size."""
     is_downsampled: bool = True
     """Whether a maximum over 3×3 cells at every second cell comes before the relation blocks."""
+    is_normalised: bool = True
+    """Whether group normalisation follows the first spatial convolution; ACAR has none there."""
     slope: float = 0.1
     """LeakyReLU's slope below zero, outside relation blocks."""
     block_slope: float = 0.3
@@ -138,7 +140,7 @@ class MapRelations(nn.Module):
         self.settings = settings
         width, kernel_size = settings.width, settings.kernel_size
         self.convolution = nn.Conv2d(width, width, kernel_size, padding=settings.padding, bias=False)
-        self.norm = nn.GroupNorm(1, width)
+        self.norm = nn.GroupNorm(1, width) if settings.is_normalised else nn.Identity()
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if settings.is_downsampled else nn.Identity()
         self.blocks = nn.ModuleList(
             RelationBlock(

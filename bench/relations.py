@@ -1,0 +1,191 @@
+"""Relations by pairs and by parts, against the concatenation as printed; how time and memory grow with a scene.
+
+    python -m bench.relations
+
+Published sizes unless it says otherwise: 1024 channels, 16 × 22 cells, width 512, two blocks; training, so with
+dropout, forward and backward. The literal construction is the one that tests compare with: per clip, 3C channels
+for every pair, but with activations in place, as ours. Peak memory is that of a fresh process (VmHWM, Linux) less
+what it held before its first pass, when weights and features were there already.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bench.timing import Comparison, take_turns
+from mule.relations.aco import GridRelations
+from mule.relations.factored import FactoredRelations
+from mule.relations.maps import PUBLISHED, RelationSettings
+from mule.relations.scene import SceneFeatures
+
+LITERAL, GRID, FACTORED = "literal", "grid", "factored"
+CHANNELS, CELLS = 1024, (16, 22)
+SMALL_CHANNELS, SMALL_CELLS, SMALL = 96, (12, 16), RelationSettings(width=32)
+BUSY, CROWDED = (8, 10), (16, 20)
+MEMORY_GOAL = 0.65
+GROWTH = [(1, 0), (1, 5), (2, 5), (4, 5), (8, 5), (8, 10), (8, 20), (16, 20)]
+REPEATS = 2
+
+
+class Cost(NamedTuple):
+    """What a pass costs, measured in a process of its own."""
+
+    elapsed_s: float
+    above_start_mb: float
+    whole_process_mb: float
+
+
+def main() -> None:
+    print(Comparison.HEADER)
+    for comparison in comparisons():
+        print(comparison.row(), flush=True)
+    print()
+    for line in [*memory(), "", *growth()]:
+        print(line, flush=True)
+
+
+def comparisons() -> list[Comparison]:
+    """Forward and backward of one clip, busy and crowded, and of a small training batch."""
+    small, num_pairs = _small_batch()
+    found = []
+    for what, scene, settings, kinds in [
+        (_named(BUSY), _scene(BUSY), PUBLISHED, {GRID: "≥ 1.3", FACTORED: "≥ 5"}),
+        (_named(CROWDED), _scene(CROWDED), PUBLISHED, {FACTORED: "≥ 10"}),
+        (f"16 small clips, {num_pairs} pairs", small, SMALL, {GRID: "", FACTORED: ""}),
+    ]:
+        times = take_turns({kind: _pass(kind, scene, settings) for kind in (LITERAL, *kinds)})
+        found += [
+            Comparison(f"{kind} relations, {what}", "literal grid", times[kind], times[LITERAL], goal)
+            for kind, goal in kinds.items()
+        ]
+    return found
+
+
+def memory() -> list[str]:
+    """Peak memory of the grid as a share of the literal construction's."""
+    literal, grid = _cost(LITERAL, BUSY), _cost(GRID, BUSY)
+    above, whole = (
+        grid.above_start_mb / literal.above_start_mb,
+        grid.whole_process_mb / literal.whole_process_mb,
+    )
+    return [
+        f"- peak memory of a pass, {_named(BUSY)}: grid {grid.above_start_mb:.0f} MB, literal "
+        f"{literal.above_start_mb:.0f} MB, a share of {above:.2f} (goal at most {MEMORY_GOAL}); of the whole process, "
+        f"with weights and torch itself, {whole:.2f}"
+    ]
+
+
+def growth() -> list[str]:
+    """Time and memory of a pass against the number of actors and objects."""
+    rows = [
+        "| actors | objects | grid: maps | time | memory | factored: maps | time | memory | times faster |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for num_actors, num_objects in GROWTH:
+        grid, factored = (_cost(kind, (num_actors, num_objects)) for kind in (GRID, FACTORED))
+        maps = num_actors * max(num_objects, 1), num_actors + max(num_objects, 1)
+        rows.append(
+            f"| {num_actors} | {num_objects} | {maps[0]} | {grid.elapsed_s:.2f} s | {grid.above_start_mb:.0f} MB "
+            f"| {maps[1]} | {factored.elapsed_s:.2f} s | {factored.above_start_mb:.0f} MB "
+            f"| {grid.elapsed_s / factored.elapsed_s:.2f} |"
+        )
+    return rows
+
+
+def _cost(kind: str, size: tuple[int, int]) -> Cost:
+    child = subprocess.run(
+        [sys.executable, "-m", "bench.relations", kind, *map(str, size)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return Cost(*(float(word) for word in child.stdout.split()))
+
+
+def measure(kind: str, size: tuple[int, int]) -> Cost:
+    """The cost in this process, which must be a fresh one: peaks are never forgotten."""
+    run = _pass(kind, _scene(size), PUBLISHED)
+    before_mb = _memory_mb("VmRSS")
+    run()
+    peak_mb = _memory_mb("VmHWM")
+    times = []
+    for _ in range(REPEATS):
+        started_at = perf_counter()
+        run()
+        times.append(perf_counter() - started_at)
+    return Cost(median(times), peak_mb - before_mb, peak_mb)
+
+
+def _memory_mb(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+
+def _pass(kind: str, scene: SceneFeatures, settings: RelationSettings) -> Callable[[], None]:
+    module = (FactoredRelations if kind == FACTORED else GridRelations)(scene.channels, settings)
+    relate = partial(_literal_features(), module) if kind == LITERAL else module
+
+    def run() -> None:
+        module.zero_grad()
+        for each in (*scene.context, scene.actors, scene.objects):
+            each.grad = None
+        relate(scene).square().sum().backward()
+
+    return run
+
+
+def _literal_features() -> Callable[[nn.Module, SceneFeatures], Tensor]:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    return import_module("literal_relations").literal_features
+
+
+def _named(size: tuple[int, int]) -> str:
+    return f"{size[0]} actors, {size[1]} objects"
+
+
+def _scene(size: tuple[int, int]) -> SceneFeatures:
+    num_actors, num_objects = torch.tensor(size[:1]), torch.tensor(size[1:])
+    return _drawn(num_actors, num_objects, channels=CHANNELS, cells=CELLS)
+
+
+def _small_batch() -> tuple[SceneFeatures, int]:
+    generator = torch.Generator().manual_seed(0)
+    num_actors = torch.randint(2, 5, (16,), generator=generator)
+    num_objects = torch.randint(0, 5, (16,), generator=generator)
+    num_pairs = int((num_actors * num_objects.clamp(min=1)).sum())
+    return _drawn(num_actors, num_objects, channels=SMALL_CHANNELS, cells=SMALL_CELLS), num_pairs
+
+
+def _drawn(
+    num_actors: Tensor, num_objects: Tensor, *, channels: int, cells: tuple[int, int]
+) -> SceneFeatures:
+    """Features at random of as many clips as there are numbers; all of them want gradients."""
+    generator = torch.Generator().manual_seed(1)
+
+    def features(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).requires_grad_()
+
+    clips = torch.arange(len(num_actors))
+    return SceneFeatures(
+        context=tuple(features(channels, *cells) for _ in clips),
+        actors=features(int(num_actors.sum()), channels),
+        actor_clip_index=clips.repeat_interleave(num_actors),
+        objects=features(int(num_objects.sum()), channels),
+        object_clip_index=clips.repeat_interleave(num_objects),
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(*measure(sys.argv[1], (int(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        main()
