@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from mule.datasets.stage.stage_set import StageSet
+from mule.features.csn import CSN
 from mule.features.tiny import TinySlowFast
+from mule.features.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
 from mule.systems.catalogue import SYSTEMS, tiny_sizes
@@ -12,7 +14,13 @@ from mule.systems.catalogue import SYSTEMS, tiny_sizes
 NUM_CLIPS = 8
 SIZE = (48, 64)
 MOST_STEPS = 300
-CHECKED_EVERY = 20
+CHECKED_EVERY = 10
+SMALL_BACKBONES = {
+    "slowfast": (TinySlowFast, 1e-3),
+    "x3d": (lambda: X3D((1.0, 1.0), res5_stride=1, res5_dilation=2), 1e-2),
+    "csn": (lambda: CSN(101, res5_stride=1), 3e-3),
+}
+"""What each system sees with here, and a learning rate at which that learns."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,11 @@ def few_clips():
         index = torch.tensor([clip for clip, _ in boxes], dtype=torch.int64)
         return torch.stack([torch.from_numpy(box).float() for _, box in boxes]) * scale, index
 
-    return (torch.stack(pixels) - 0.45) / 0.225, SceneBoxes(*flat(actors), *flat(objects)), torch.tensor(labels)
+    return (
+        (torch.stack(pixels) - 0.45) / 0.225,
+        SceneBoxes(*flat(actors), *flat(objects)),
+        torch.tensor(labels),
+    )
 
 
 def mistakes(model, clips, boxes, labels):
@@ -55,9 +67,10 @@ def test_a_few_clips_are_learnt_without_a_mistake(name, few_clips):
     clips, boxes, labels = few_clips
     torch.manual_seed(0)
     system = SYSTEMS[name]
-    backbone = TinySlowFast()
+    build, learning_rate = SMALL_BACKBONES[system.backbone]
+    backbone = build()
     model = MuleModel(backbone, system.build(tiny_sizes(backbone.channels, labels.shape[1])))
-    training = PrimalDual(model, torch.optim.AdamW(model.parameters(), 1e-3), system.constraints)
+    training = PrimalDual(model, torch.optim.AdamW(model.parameters(), learning_rate), system.constraints)
     left = len(labels)
     for step in range(MOST_STEPS):
         done = step / MOST_STEPS
