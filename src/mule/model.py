@@ -193,7 +193,19 @@ class MuleModel(nn.Module):
         self.decide = decide
 
     def forward(
-        self, clips: Sequence[Float[Tensor, "clips 3 frames rows cols"]], boxes: SceneBoxes
+        self, clips: Sequence[Float[Tensor, "_clips _channels _frames _rows _cols"]], boxes: SceneBoxes
     ) -> ModelOutput:
         """What is said of each actor. Clips of one size lie together; they are numbered from first to last."""
         return self.decide([self.backbone(each) for each in clips], boxes)
+
+
+class KeptMaps(nn.Module):
+    """In place of a backbone, for clips that are context maps already: computed once, kept, of one frame each."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, clips: Float[Tensor, "clips channels 1 rows cols"]) -> FeatureMaps:
+        """The maps, and how they lie over the pixels that boxes are in."""
+        return FeatureMaps((clips,), self.stride)

@@ -79,4 +79,4 @@ def test_a_few_clips_are_learnt_without_a_mistake(name, few_clips):
             left = mistakes(model, clips, boxes, labels)
             if left == 0:
                 break
-    assert left == 0, f"{left} of {len(labels)} actors after {step + 1} steps"
+    assert left == 0, f"{left} of {len(labels)} actors are still mistaken"

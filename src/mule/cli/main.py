@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mule.cli import data, data_from, data_split, evaluate, features, models, stage, weights
+from mule.cli import data, data_from, data_split, evaluate, features, models, stage, train, weights
 from mule.errors import MuleError
 
 
@@ -32,6 +32,7 @@ app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(features.app, name="features")
 app.add_typer(weights.app, name="weights")
 app.command()(models.models)
+app.command()(train.train)
 
 
 def _print_version(is_wanted: bool) -> bool:

@@ -1,0 +1,177 @@
+"""From an experiment with a frozen backbone to the maps it is trained on, computed once and kept."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from mule.build_data import (
+    Noted,
+    RunData,
+    build_samplers,
+    frame_rate,
+    root_of,
+    source_clips,
+    table_sides,
+    views,
+)
+from mule.config import ConfigError, Experiment, StageData, TableData
+from mule.datasets.batches import BatchClip, batch_of
+from mule.datasets.samples import ClipSamples
+from mule.datasets.table import ActorTable
+from mule.datasets.views import ClipView
+from mule.errors import FeatureFileError
+from mule.features.download import sha256_of
+from mule.features.extraction import Extractor
+from mule.features.feature_files import VideoFeatures, read_features, write_features
+from mule.features.frozen import frozen_backbone
+from mule.features.pooling import context_map
+from mule.features.published import find_card
+from mule.training.distributed import is_first, wait_for_all
+from mule.training.kept_maps import KeptBatches, KeptClip, kept_samples, kept_table, labelled_actors
+from mule.training.run_record import MODEL
+from mule.video.clips import exact
+from mule.video.transforms import Normalisation
+
+BATCH_CLIPS = 16
+
+
+def build_kept_data(
+    experiment: Experiment, backbone: nn.Module, *, normalisation: Normalisation, noted: Noted
+) -> RunData:
+    """Batches of maps for both sides. What is not kept yet is computed, by the first process.
+
+    Args:
+        experiment: one whose backbone is frozen.
+        backbone: with its weights, for rendered clips; published ones are loaded with the recipe of their card.
+        normalisation: what the backbone expects of pixels.
+        noted: is told what is being computed.
+
+    Raises:
+        ConfigError: there are no weights to be frozen.
+    """
+    if experiment.backbone.weights is None:
+        raise ConfigError(
+            "a frozen backbone must have weights; backbone.weights is not set. Add --set backbone.weights=FILE, or the "
+            "folder of a run that has trained one."
+        )
+    data = experiment.data
+    if isinstance(data, StageData):
+        train, val, classes, digests = _of_stage(experiment, data, backbone, normalisation, noted)
+    else:
+        train, val, classes, digests = _of_table(experiment, data, noted)
+    samplers = build_samplers(experiment, labelled_actors(train, len(classes)), (len(train), len(val)))
+    return RunData(
+        KeptBatches(train, samplers[0], num_classes=len(classes)),
+        KeptBatches(val, samplers[1], num_classes=len(classes)),
+        classes,
+        digests,
+    )
+
+
+Sides = tuple[list[KeptClip], list[KeptClip], tuple[str, ...], dict[str, str]]
+
+
+def _of_stage(
+    experiment: Experiment, data: StageData, backbone: nn.Module, normalisation: Normalisation, noted: Noted
+) -> Sides:
+    source = source_clips(experiment, noted=noted)
+    view = views(experiment, normalisation)[1]
+    weights = experiment.backbone.weights or Path()
+    weights_sha256 = sha256_of(weights / MODEL)
+    kept: list[list[KeptClip]] = []
+    for role, samples in (("train", source.train), ("val", source.val)):
+        contents = {
+            "set": source.digests[role],
+            "weights_sha256": weights_sha256,
+            "stride_frames": data.stride_frames,
+            "normalisation": asdict(normalisation),
+        }
+        key = json.dumps(contents, sort_keys=True)
+        path = (
+            root_of(data) / f"{source.digests[role]}-{weights_sha256[:16]}-{data.stride_frames}.safetensors"
+        )
+        if is_first() and _found(path, key) is None:
+            noted(f"computing the maps of {len(samples)} clips for {role}")
+            pieces = _maps_of(samples, backbone, view)
+            write_features(path, pieces, key=key, scratch=root_of(data))
+        wait_for_all()
+        kept.append(kept_samples(samples, read_features(path, key=key)))
+    return kept[0], kept[1], source.classes, dict(source.digests)
+
+
+def _found(path: Path, key: str) -> VideoFeatures | None:
+    try:
+        return read_features(path, key=key)
+    except (FileNotFoundError, FeatureFileError):  # not there, damaged, or made from something else
+        return None
+
+
+@torch.no_grad()
+def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[VideoFeatures]:
+    """The context maps of all clips, in parts. Nothing is left to chance, so any generator will do."""
+    backbone.eval()
+    pieces: list[VideoFeatures] = []
+    for first in range(0, len(samples), BATCH_CLIPS):
+        positions = range(first, min(first + BATCH_CLIPS, len(samples)))
+        clips = [
+            BatchClip(i, sample := samples[i], view(sample, torch.Generator().manual_seed(0)))
+            for i in positions
+        ]
+        batch = batch_of(clips, num_classes=len(samples.classes))
+        maps = backbone(batch.stack)
+        pieces.append(
+            VideoFeatures(
+                context=context_map(maps),
+                key_time_s=torch.tensor([name.key_time_s for name in batch.clip_names], dtype=torch.float64),
+                num_clamped=torch.zeros(len(clips), dtype=torch.int64),
+                stride=maps.stride,
+                input_size=(batch.stack.shape[3], batch.stack.shape[4]),
+                source_size=clips[0].sample.source_size,
+            )
+        )
+    return pieces
+
+
+def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
+    card = find_card(experiment.backbone.name)
+    wanted = (card.clip.num_frames, card.clip.stride_frames)
+    if (data.num_frames, data.stride_frames) != wanted or experiment.backbone.options:
+        raise ConfigError(
+            f"a frozen backbone sees what its card says: {wanted[0]} frames, {wanted[1]} apart, and no options of its own; "
+            f"got {data.num_frames}, {data.stride_frames} and {experiment.backbone.options}. Set data.num_frames and "
+            "data.stride_frames to these, and leave backbone.options out."
+        )
+    found = table_sides(data)
+    noted(f"maps of {len(found.videos)} videos are in {root_of(data) / data.features}, or computed now")
+    backbone = frozen_backbone(
+        experiment.backbone.weights or Path(),
+        card,
+        short_side_px=experiment.view.val_short_side_px,
+        frame_rate=frame_rate(data),
+    )
+    extractor = Extractor(backbone, root_of(data) / data.features)
+    tables = (found.sides.train.actors, found.sides.val.actors)
+    features: dict[str, VideoFeatures] = {}
+    for video in sorted({name for table in tables for name in table.video_names}):
+        times = np.unique(np.concatenate([_times_s(table, video) for table in tables]))
+        key_times = tuple(exact(time_s) for time_s in times.tolist())
+        if is_first():
+            extractor.extract(found.videos[video], key_times)
+        wait_for_all()
+        features[video] = extractor.extract(found.videos[video], key_times).features
+    classes = found.split.classes.known_train
+    train, val = (kept_table(table, features, classes=classes, objects=found.objects) for table in tables)
+    return train, val, classes, dict(found.digests)
+
+
+def _times_s(table: ActorTable, video: str) -> Float[np.ndarray, " times"]:
+    """The key times of a video; rows of the whole video have none."""
+    if video not in table.videos:
+        return np.zeros(0)
+    times_s = table.time_s[table.video_index == table.videos.index(video)]
+    return times_s[~np.isnan(times_s)]

@@ -1,0 +1,42 @@
+"""`mule train`: an experiment from its file to its weights. Torch is imported when the command runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to train, on what, and how.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace a setting, such as optimizer.lr=1e-3; may come again."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR", help="The folder of the run; by default runs/ and the experiment's name."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint of the run, if there is one.")
+    ] = False,
+) -> None:
+    """Train a recogniser, with checkpoints that survive any crash.
+
+    Several processes train as one: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT.toml. What may be set
+    anew in a run that is resumed: where data lies, who reads it, the learning rate, and how long to train.
+    """
+    from mule.build import run_experiment
+    from mule.cli.show_training import Screen, with_usual_places
+    from mule.config import load_experiment
+
+    run_dir = Path("runs") / experiment.stem if out is None else out
+    wanted = with_usual_places(load_experiment(experiment, settings or []))
+    with Screen(run_dir) as screen:
+        progress = run_experiment(wanted, run_dir, listener=screen, resumes=resume)
+        screen.finished(progress)

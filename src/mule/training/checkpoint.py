@@ -1,0 +1,235 @@
+"""Checkpoints that are whole or not there: all that a step changes, in a folder that appears by one rename.
+
+    checkpoints/step-00000400/model.safetensors     weights
+                              average.safetensors   their moving average, if there is one
+                              state.pt              the rest; nothing in it can run code
+                              digests.json          SHA-256 of the files above
+
+A folder grows under another name, its files and then the folder itself are brought to the disk, and only then it gets
+its name. What was killed on the way is swept away by the next run.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from mule.errors import MuleError, NotFinite
+
+NAME = re.compile(r"step-(\d{8,})")
+MODEL, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"
+NUM_KEPT = 2
+
+Weights = Mapping[str, Tensor]
+
+
+class CheckpointError(MuleError, OSError):
+    """A checkpoint, or another file of a run, cannot be written or trusted; the message names it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a step changes."""
+
+    step: int
+    model: Weights
+    average: Weights | None
+    state: Mapping[str, Any]
+    """Optimiser, multipliers, place in the data, random states, what was best: plain values and tensors."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last two, and the best one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, checkpoint: Checkpoint, *, best_step: int | None) -> Path:
+        """Keeps a checkpoint, and of the older ones the last and the best.
+
+        Raises:
+            NotFinite: a weight is not finite; nothing is written.
+            CheckpointError: the disk is full, or the folder may not be written; what was there is as it was.
+        """
+        _require_finite(checkpoint)
+        place = self.path_of(checkpoint.step)
+        files = {MODEL: _weights_bytes(checkpoint.model), STATE: _state_bytes(checkpoint)}
+        if checkpoint.average is not None:
+            files[AVERAGE] = _weights_bytes(checkpoint.average)
+        files[DIGESTS] = json.dumps({name: _sha256(file) for name, file in files.items()}).encode()
+        growing = self.folder / f".{place.name}.{os.getpid()}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_folder(growing, files)
+            if place.exists():
+                self._remove(place)
+            growing.rename(place)
+            _to_disk(self.folder)
+        except OSError as error:
+            shutil.rmtree(growing, ignore_errors=True)
+            size_mb = sum(map(len, files.values())) / 2**20
+            raise CheckpointError(
+                f"{place}: a checkpoint of {size_mb:.1f} MB must be written here; {_reason(error)}. Nothing "
+                "half-written was left."
+            ) from error
+        self._forget({*self.steps()[-NUM_KEPT:], best_step})
+        return place
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, in order."""
+        names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
+        return sorted(int(found[1]) for name in names if (found := NAME.fullmatch(name)))
+
+    def path_of(self, step: int) -> Path:
+        """Where the checkpoint of a step is."""
+        return self.folder / f"step-{step:08d}"
+
+    def last(self) -> tuple[Checkpoint | None, list[str]]:
+        """The last checkpoint that is sound, and what is wrong with those after it. None if there is none at all.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all are damaged.
+        """
+        wrong: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return self.load(step), wrong
+            except CheckpointError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise CheckpointError(
+                f"{self.folder}: one checkpoint at least must be sound; none is. {' '.join(wrong)} Remove the folder "
+                "to begin anew."
+            )
+        return None, wrong
+
+    def load(self, step: int) -> Checkpoint:
+        """The checkpoint of a step, if no byte of it has changed."""
+        place = self.path_of(step)
+        try:
+            digests = json.loads((place / DIGESTS).read_bytes())
+            files = {name: (place / name).read_bytes() for name in digests}
+            damaged = [name for name, file in files.items() if _sha256(file) != digests[name]]
+            if damaged:
+                raise CheckpointError(f"{place / damaged[0]}: damaged; its bytes are not those written.")
+            return Checkpoint(
+                step=step,
+                model=safetensors.torch.load(files[MODEL]),
+                average=safetensors.torch.load(files[AVERAGE]) if AVERAGE in files else None,
+                state=torch.load(io.BytesIO(files[STATE]), weights_only=True),
+            )
+        except CheckpointError:
+            raise
+        except (OSError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+            raise CheckpointError(f"{place}: cannot be read ({_reason(error)}).") from error
+
+    def sweep(self) -> None:
+        """Removes what killed runs left half-written."""
+        for entry in self.folder.glob(".step-*"):
+            shutil.rmtree(entry, ignore_errors=True)
+
+    def _forget(self, kept: set[int | None]) -> None:
+        for step in set(self.steps()) - kept:
+            self._remove(self.path_of(step))
+
+    def _remove(self, place: Path) -> None:
+        leaving = place.with_name(f".{place.name}.{os.getpid()}.old")
+        place.rename(leaving)  # a folder that is half removed must not look like a checkpoint
+        shutil.rmtree(leaving, ignore_errors=True)
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """The content at `path`, on the disk, all of it or what was there before.
+
+    Raises:
+        CheckpointError: the disk is full, or the file may not be written.
+    """
+    growing = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(growing, content.encode() if isinstance(content, str) else content)
+        growing.replace(path)
+        _to_disk(path.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: must be written; {_reason(error)}. What was there is as it was."
+        ) from error
+    finally:
+        growing.unlink(missing_ok=True)
+
+
+def weights_file(weights: Weights, metadata: Mapping[str, str]) -> bytes:
+    """Weights as the bytes of a safetensors file."""
+    return safetensors.torch.save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, dict(metadata)
+    )
+
+
+def _weights_bytes(weights: Weights) -> bytes:
+    return weights_file(weights, {})
+
+
+def _state_bytes(checkpoint: Checkpoint) -> bytes:
+    file = io.BytesIO()
+    torch.save(dict(checkpoint.state), file)
+    return file.getvalue()
+
+
+def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in files.items():
+        _write(folder / name, content)
+    _to_disk(folder)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _to_disk(folder: Path) -> None:
+    """Makes names of a folder survive a loss of power, where the system knows how."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _require_finite(checkpoint: Checkpoint) -> None:
+    names = _not_finite(checkpoint.model.items())
+    if names:
+        raise NotFinite(
+            f"weights must be finite to be kept; {len(names)} tensors are not after step {checkpoint.step}, the first "
+            f"is {names[0]}."
+        )
+
+
+def _not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
+    return [name for name, tensor in tensors if not torch.isfinite(tensor).all()]
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,199 @@
+"""Training on maps that were computed once: batches of a frozen backbone's context maps instead of pixels.
+
+Maps stay in their files, memory-mapped, until a batch asks for them; nothing is decoded and no worker is needed. They
+are maps of the whole frame, so nothing is cropped, mirrored or recoloured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mule.datasets.batches import ActorBatch
+from mule.datasets.samples import WHOLE_FRAME, ClipName, ClipSamples
+from mule.datasets.sampling import ClipSampler
+from mule.datasets.table import ActorTable
+from mule.datasets.video_clips import ClipObjects
+from mule.detection.boxes import px_from_unit
+from mule.errors import RangeError, VideoError
+from mule.features.feature_files import VideoFeatures
+
+SAME_TIME_S = 1e-3
+
+
+@dataclass(frozen=True)
+class KeptClip:
+    """One clip as a frozen backbone saw it. Boxes are in pixels of what it saw."""
+
+    name: ClipName
+    context: Float[Tensor, "channels rows cols"]
+    actor_boxes_xyxy_px: Float[Tensor, "actors 4"]
+    labels: Bool[Tensor, "actors classes"]
+    actor_ids: tuple[str, ...]
+    object_boxes_xyxy_px: Float[Tensor, "objects 4"]
+    object_class: Int[Tensor, " objects"]
+    object_scores: Float[Tensor, " objects"]
+
+
+def kept_samples(samples: ClipSamples, features: VideoFeatures) -> list[KeptClip]:
+    """The clips of a data set with their maps, which are in the same order."""
+    return [_kept_sample(samples, position, features) for position in range(len(samples))]
+
+
+def _kept_sample(samples: ClipSamples, position: int, features: VideoFeatures) -> KeptClip:
+    sample = samples[position]
+    return KeptClip(
+        name=sample.name,
+        context=features.context[position],
+        actor_boxes_xyxy_px=_in_pixels(sample.actor_boxes_xyxy_unit, features),
+        labels=sample.labels,
+        actor_ids=sample.actor_ids,
+        object_boxes_xyxy_px=_in_pixels(sample.object_boxes_xyxy_unit, features),
+        object_class=sample.object_class,
+        object_scores=sample.object_scores,
+    )
+
+
+def kept_table(
+    table: ActorTable,
+    features: Mapping[str, VideoFeatures],
+    *,
+    classes: Sequence[str],
+    objects: ClipObjects | None,
+) -> list[KeptClip]:
+    """The clips of a table with their maps, by video and then by time.
+
+    Raises:
+        RangeError: a row speaks of a whole video; maps are of moments.
+        VideoError: a video ends before one of its key times.
+    """
+    if not table.has_time.all():
+        raise RangeError(
+            "training on kept maps needs a time in every row of the table; some rows speak of whole videos. Write one row "
+            "per key time, or train end to end."
+        )
+    labels = table.labels_of(classes)
+    boxes = np.where(table.has_box[:, None], table.boxes_xyxy_unit, WHOLE_FRAME).astype(np.float32)
+    first, clip_of_row = table.clips()
+    order = np.argsort(clip_of_row, kind="stable")
+    bounds = np.searchsorted(clip_of_row[order], np.arange(len(first) + 1))
+    clips: list[KeptClip] = []
+    for clip, row in enumerate(first.tolist()):
+        rows = order[bounds[clip] : bounds[clip + 1]]
+        name = ClipName(table.videos[table.video_index[row]], float(table.time_s[row]))
+        found = features[name.video]
+        object_boxes, object_class, object_scores = (
+            objects.at(name) if objects else (np.zeros((0, 4), np.float32), np.zeros(0, int), np.zeros(0))
+        )
+        clips.append(
+            KeptClip(
+                name=name,
+                context=found.context[_place(name, found)],
+                actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), found),
+                labels=torch.from_numpy(labels[rows]),
+                actor_ids=tuple(table.actor_id[i] for i in rows.tolist()),
+                object_boxes_xyxy_px=_in_pixels(torch.from_numpy(object_boxes), found),
+                object_class=torch.from_numpy(object_class),
+                object_scores=torch.from_numpy(object_scores).float(),
+            )
+        )
+    return clips
+
+
+class KeptBatches:
+    """Batches of kept clips, epoch by epoch, in the order of a sampler."""
+
+    def __init__(self, clips: Sequence[KeptClip], sampler: ClipSampler, *, num_classes: int) -> None:
+        self.sampler = sampler
+        self._clips, self._num_classes = clips, num_classes
+        self._epoch, self._num_batches = 0, 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches that are left of this epoch."""
+        return self.sampler.num_batches - self._num_batches
+
+    def __iter__(self) -> Iterator[ActorBatch]:
+        """The batches that are left of this epoch."""
+        for order in self.sampler.batches(self._epoch, first=self._num_batches):
+            self._num_batches += 1
+            yield kept_batch([self._clips[i] for i in order.positions], order.positions, self._num_classes)
+        self._epoch, self._num_batches = self._epoch + 1, 0
+
+    def close(self) -> None:
+        """Nobody reads ahead here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch comes from."""
+        return {
+            "epoch": self._epoch,
+            "num_batches": self._num_batches,
+            "sampler": self.sampler.settings(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where others of the same clips in the same order were."""
+        if dict(state["sampler"]) != self.sampler.settings():
+            raise RangeError(
+                f"to go on mid-epoch the batches must be those of the earlier run; they were of {state['sampler']} and are "
+                f"of {self.sampler.settings()}. Restore the old settings, or begin a new run."
+            )
+        self._epoch, self._num_batches = int(state["epoch"]), int(state["num_batches"])
+
+
+def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes: int) -> ActorBatch:
+    """The batch of these clips, in their order; maps are clips of one frame."""
+    maps = [clip.context.float().unsqueeze(1) for clip in clips]
+    num_actors, num_objects = [len(clip.labels) for clip in clips], [len(clip.object_class) for clip in clips]
+    return ActorBatch(
+        pixels=tuple(torch.stack(list(run)) for _, run in groupby(maps, key=lambda each: each.shape)),
+        clip_names=tuple(clip.name for clip in clips),
+        positions=torch.tensor(positions, dtype=torch.int64),
+        actor_boxes_xyxy_px=torch.cat([torch.zeros(0, 4), *(clip.actor_boxes_xyxy_px for clip in clips)]),
+        actor_clip_index=_repeated(num_actors),
+        actor_index=torch.cat([_repeated([]), *(torch.arange(num) for num in num_actors)]),
+        labels=torch.cat([torch.zeros(0, num_classes, dtype=torch.bool), *(clip.labels for clip in clips)]),
+        actor_ids=tuple(name for clip in clips for name in clip.actor_ids),
+        object_boxes_xyxy_px=torch.cat([torch.zeros(0, 4), *(clip.object_boxes_xyxy_px for clip in clips)]),
+        object_clip_index=_repeated(num_objects),
+        object_class=torch.cat([_repeated([]), *(clip.object_class for clip in clips)]),
+        object_scores=torch.cat([torch.zeros(0), *(clip.object_scores for clip in clips)]),
+    )
+
+
+def labelled_actors(
+    clips: Sequence[KeptClip], num_classes: int
+) -> tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]:
+    """What the actors of all clips do, and each one's clip: what class-balanced drawing needs."""
+    none = np.zeros((0, num_classes), dtype=bool)
+    labels = np.concatenate([none, *(clip.labels.numpy() for clip in clips)])
+    return labels, np.repeat(np.arange(len(clips)), [len(clip.labels) for clip in clips])
+
+
+def _in_pixels(boxes_unit: Float[Tensor, "boxes 4"], features: VideoFeatures) -> Float[Tensor, "boxes 4"]:
+    rows, cols = features.input_size
+    return px_from_unit(boxes_unit, width_px=cols, height_px=rows)
+
+
+def _place(name: ClipName, features: VideoFeatures) -> int:
+    distance = (features.key_time_s - name.key_time_s).abs()
+    if not len(distance) or float(distance.min()) > SAME_TIME_S:
+        end = f"the last is at {float(features.key_time_s[-1]):g} s" if len(distance) else "there are none"
+        raise VideoError(
+            f"{name}: there must be a map of every clip; {end}. Does the video end before? `mule data check` finds such "
+            "rows."
+        )
+    return int(distance.argmin())
+
+
+def _repeated(numbers: Sequence[int]) -> Int[Tensor, " rows"]:
+    return torch.repeat_interleave(torch.tensor(numbers, dtype=torch.int64))

@@ -1,0 +1,305 @@
+"""The loop around the step: epochs, validation, checkpoints, and what is told to people.
+
+    restore ─▶ ╭─ batch ─▶ step ─▶ every n steps: checkpoint ─╮ ─▶ validate ─▶ checkpoint ─▶ next epoch
+               ╰──────────────────────────────────────────────╯                       └─▶ done: the run's weights
+
+Killed at any moment and resumed, a run on one CPU ends with the same bits as one that was left alone.
+"""
+
+from dataclasses import asdict, replace
+from time import perf_counter
+
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from mule.config import TrainingSettings
+from mule.datasets.batches import ActorBatch
+from mule.datasets.loading import worker_loss_explained
+from mule.errors import MuleError, NotFinite, RangeError
+from mule.objective.primal_dual import PrimalDual, StepReport
+from mule.training.chance import chance_state, seed_chance, set_chance_state
+from mule.training.checkpoint import Checkpoint, Checkpoints
+from mule.training.curves import NO_TENSORBOARD, Curves
+from mule.training.distributed import (
+    average_buffers,
+    everyones,
+    is_first,
+    over_ranks,
+    own_rank,
+    share_weights,
+    wait_for_all,
+)
+from mule.training.monitor import Monitor, Validation
+from mule.training.parts import Listener, Parts, Progress
+from mule.training.run_record import RunFolder
+from mule.training.step import Backward, batch_objective, freeze_norms, trained_parameters
+from mule.training.validation import validated
+
+
+class TrainingStopped(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
+    """Training cannot go on; the message says why, what is safe, and what to do."""
+
+
+class TrainingRun:
+    """One training, from its first step or from its last checkpoint to the end."""
+
+    def __init__(
+        self, parts: Parts, settings: TrainingSettings, *, folder: RunFolder, listener: Listener
+    ) -> None:
+        self.parts, self.settings, self.folder, self.listener = parts, settings, folder, listener
+        self.checkpoints = Checkpoints(folder.checkpoints)
+        self.progress = Progress()
+        self.monitor = Monitor(parts.watched)
+        self.backward = Backward(trained_parameters(parts.model), parts.clip_norm)
+        self.primal_dual = PrimalDual(
+            parts.model,
+            parts.optimizer,
+            parts.constraints,
+            inner_steps=parts.inner_steps,
+            backward=self.backward,
+        )
+        self.average: AveragedModel | None = None
+        if settings.average_decay is not None:
+            self.average = AveragedModel(
+                parts.model, multi_avg_fn=get_ema_multi_avg_fn(settings.average_decay)
+            )
+        self._curves: Curves | None = None
+        self._seconds = {"step_s": 0.0, "wait_s": 0.0, "validate_s": 0.0, "checkpoint_s": 0.0}
+        if parts.train.sampler.num_batches == 0:
+            raise RangeError(
+                f"an epoch must have a batch; there are {parts.train.sampler.num_clips} clips and batches are of "
+                f"{parts.train.sampler.batch_clips}. Lower training.batch_clips."
+            )
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole training."""
+        return self.settings.epochs * self.parts.train.sampler.num_batches
+
+    def train(self) -> Progress:
+        """Trains to the end, and leaves the model with the weights that are to be kept.
+
+        Raises:
+            TrainingStopped: it cannot go on; the last checkpoint is intact.
+        """
+        try:
+            with worker_loss_explained():
+                self._restore()
+                self._train()
+        except MuleError as error:
+            raise TrainingStopped(self._explained(error)) from error
+        finally:
+            self.parts.train.close()
+            self.parts.val.close()
+            if self._curves is not None:
+                self._curves.close()
+        return self.progress
+
+    def timings(self) -> dict[str, float]:
+        """Seconds of this session that went into steps, waiting for batches, validations and checkpoints."""
+        return {name: round(seconds, 3) for name, seconds in self._seconds.items()}
+
+    def _train(self) -> None:
+        parts, settings = self.parts, self.settings
+        parts.model.train()
+        if parts.freezes_norms:
+            freeze_norms(parts.model.modules())
+        while parts.train.epoch < settings.epochs and not self._is_out_of_patience():
+            self._train_epoch()
+            epoch = parts.train.epoch
+            is_last = epoch == settings.epochs
+            if is_last or epoch % settings.validate_every_epochs == 0:
+                self._note_validation(epoch, self.validate())
+            self._save()
+        self._take_kept_weights()
+
+    def _train_epoch(self) -> None:
+        batches = iter(self.parts.train)
+        while True:
+            started_at = perf_counter()
+            batch = next(batches, None)
+            if batch is None:
+                return
+            wait_s = perf_counter() - started_at
+            self._step(batch.to(self.parts.device), wait_s=wait_s)
+            is_due = self.progress.step % self.settings.checkpoint_every_steps == 0
+            if is_due and len(self.parts.train) > 0:  # after the last batch it comes with the validation
+                self._save()
+
+    def _step(self, batch: ActorBatch, *, wait_s: float) -> None:
+        started_at = perf_counter()
+        parts, step = self.parts, self.progress.step
+        lr = parts.schedule.rate(step)
+        for group in parts.optimizer.param_groups:
+            group["lr"] = lr
+        if over_ranks(float(batch.num_clips), parts.device, least=True) == 0:
+            self.progress = replace(self.progress, step=step + 1, num_empty=self.progress.num_empty + 1)
+            return
+        objective = batch_objective(
+            parts.model,
+            batch,
+            parts.objective,
+            progress=step / self.num_steps,
+            precision=parts.precision,
+        )
+        report = self.primal_dual.step(objective)
+        average_buffers(parts.model)
+        if self.average is not None:
+            self.average.update_parameters(parts.model)
+        self.progress = replace(self.progress, step=step + 1)
+        step_s = perf_counter() - started_at
+        self._seconds["step_s"] += step_s
+        self._seconds["wait_s"] += wait_s
+        self._note_step(batch, report, lr=lr, times_s=(step_s, wait_s))
+
+    def _note_step(
+        self, batch: ActorBatch, report: StepReport, *, lr: float, times_s: tuple[float, float]
+    ) -> None:
+        for sentence in self.monitor.after_step(report):
+            self._note(sentence)
+        step = self.progress.step
+        if step % self.settings.log_every_steps and step != self.num_steps:
+            return
+        num_actors = over_ranks(float(batch.num_actors), self.parts.device)
+        if not is_first():
+            return
+        values = {
+            "epoch": self.parts.train.epoch,
+            "lr": lr,
+            **asdict(report),
+            "gradient_norm": self.backward.norm,
+            "num_actors": int(num_actors),
+            "step_s": times_s[0],
+            "wait_s": times_s[1],
+        }
+        if self._curves is not None:
+            self._curves.add("step", step, values)
+        self.listener.stepped(step, self.num_steps, values)
+
+    def validate(self) -> Validation:
+        """What the weights that would be kept say of the actors of validation."""
+        started_at = perf_counter()
+        model = self.parts.model if self.average is None else self.average.module
+        found = validated(
+            model,
+            self.parts.val,
+            device=self.parts.device,
+            precision=self.parts.precision,
+            outputs_can_die=self.parts.watched.outputs_can_die,
+        )
+        self._seconds["validate_s"] += perf_counter() - started_at
+        return found
+
+    def _note_validation(self, epoch: int, found: Validation) -> None:
+        progress = self.progress
+        is_best = progress.best_mean_ap is None or found.mean_ap > progress.best_mean_ap
+        self.progress = replace(
+            progress,
+            best_step=progress.step if is_best else progress.best_step,
+            best_mean_ap=found.mean_ap if is_best else progress.best_mean_ap,
+            epochs_since_best=0
+            if is_best
+            else progress.epochs_since_best + self.settings.validate_every_epochs,
+        )
+        if is_first() and self._curves is not None:
+            values = {"epoch": epoch, "is_best": is_best, **asdict(found)}
+            self._curves.add("validation", progress.step, values)
+            self.listener.validated(progress.step, epoch, found)
+        for sentence in self.monitor.after_validation(found):
+            self._note(sentence)
+
+    def _is_out_of_patience(self) -> bool:
+        patience = self.settings.patience_epochs
+        return patience is not None and self.progress.epochs_since_best >= patience
+
+    def _save(self) -> None:
+        started_at = perf_counter()
+        states = everyones(chance_state())
+        if is_first():
+            checkpoint = Checkpoint(
+                step=self.progress.step,
+                model=self.parts.model.state_dict(),
+                average=None if self.average is None else self.average.state_dict(),
+                state={
+                    "progress": asdict(self.progress),
+                    "optimizer": self.parts.optimizer.state_dict(),
+                    "primal_dual": self.primal_dual.state_dict(),
+                    "batches": self.parts.train.state_dict(),
+                    "monitor": self.monitor.state_dict(),
+                    "chance": states,
+                },
+            )
+            self.checkpoints.save(checkpoint, best_step=self.progress.best_step)
+        wait_for_all()
+        self._seconds["checkpoint_s"] += perf_counter() - started_at
+
+    def _restore(self) -> None:
+        """Goes on from the last sound checkpoint; without one, begins."""
+        seed_chance(self.parts.seed, rank=own_rank())
+        if is_first():
+            self.checkpoints.sweep()
+        wait_for_all()
+        checkpoint, wrong = self.checkpoints.last()
+        for sentence in wrong:
+            self._note(f"{sentence} The checkpoint before it is used.")
+        if checkpoint is None:
+            share_weights(self.parts.model)
+        else:
+            self._take(checkpoint)
+        if is_first():
+            self._curves = Curves(
+                self.folder.path,
+                last_step=self.progress.step,
+                has_events=self.settings.tensorboard,
+            )
+            if self._curves.lacks_events:
+                self._note(NO_TENSORBOARD)
+
+    def _take(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        self.parts.model.load_state_dict(checkpoint.model)
+        if self.average is not None and checkpoint.average is not None:
+            self.average.load_state_dict(checkpoint.average)
+        self.parts.optimizer.load_state_dict(state["optimizer"])
+        self.primal_dual.load_state_dict(state["primal_dual"])
+        self.parts.train.load_state_dict(state["batches"])
+        self.monitor.load_state_dict(state["monitor"])
+        self.progress = Progress(**state["progress"])
+        if own_rank() < len(state["chance"]):
+            set_chance_state(state["chance"][own_rank()])
+        self._note(f"going on after step {checkpoint.step} of {self.num_steps}")
+
+    def _take_kept_weights(self) -> None:
+        """The model gets the weights the run is to be known by."""
+        best = self.progress.best_step
+        if self.settings.keeps == "best" and best is not None and best != self.progress.step:
+            checkpoint = self.checkpoints.load(best)
+            self.parts.model.load_state_dict(checkpoint.model)
+            if self.average is not None and checkpoint.average is not None:
+                self.average.load_state_dict(checkpoint.average)
+        if self.average is not None:
+            self.parts.model.load_state_dict(self.average.module.state_dict())
+        self.parts.model.eval()
+
+    def _note(self, sentence: str) -> None:
+        if is_first():
+            self.listener.noted(sentence)
+
+    def _explained(self, error: MuleError) -> str:
+        step = self.progress.step
+        steps = self.checkpoints.steps()
+        safe = (
+            f"The last checkpoint, {self.checkpoints.path_of(steps[-1])}, is intact; the same command with --resume goes "
+            "on from it."
+            if steps
+            else "There is no checkpoint yet; the same command with --resume begins anew."
+        )
+        advice = (
+            " With the same settings the same would happen again: lower optimizer.lr, warm up longer or set "
+            "optimizer.clip_norm (--set works with --resume)."
+            if isinstance(error, NotFinite)
+            else ""
+        )
+        return (
+            f"training stopped at step {step} of {self.num_steps} (lr {self.parts.schedule.rate(step):.3g}): {error}\n"
+            f"{safe}{advice}"
+        )

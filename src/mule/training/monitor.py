@@ -1,0 +1,159 @@
+"""What is watched while a network learns, and what is said when it goes wrong.
+
+Numbers go to files; warnings are sentences, said once each. Nothing here changes the training.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mule.evaluation.mean_ap import mean_average_precision
+from mule.objective.primal_dual import Constraint, StepReport
+from mule.records import Evidence
+
+LITTLE_EVIDENCE = 0.01
+"""Below this an actor has no evidence for an action to speak of: belief below half a percent."""
+COLLAPSED_SHARE = 0.95
+SAME_FOR_ALL = 1e-3
+DEAD_SHARE = 0.2
+RUNAWAY_STEPS = 20
+LOG10_EDGES = tuple(float(edge) for edge in range(-6, 6))
+"""Of the histograms of evidence, in powers of ten; what lies outside is counted with the outermost."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How well known actions are told apart on actors that were not trained on, and what evidence looks like there."""
+
+    mean_ap: float
+    num_actors: int
+    dead_share: float
+    """Of the raw outputs: above zero for no actor, where a ReLU then gives them no gradient; else none is dead."""
+    little_evidence_share: float
+    """Of the actors: no evidence for any action."""
+    same_share: float
+    """Of the raw outputs: practically the same for all actors."""
+    evidence_histograms: Mapping[str, tuple[int, ...]]
+    """Counts between the powers of ten of `LOG10_EDGES`, for and against, of actions that are done and that are not."""
+
+
+def probability_order(evidence: Evidence) -> Float[Tensor, "actors classes"]:
+    """The logarithm of α/β: in the order of the expected probability, and never saturated."""
+    return torch.log1p(evidence.positive) - torch.log1p(evidence.negative)
+
+
+def validation_of(
+    outputs: Float[Tensor, "actors outputs"],
+    evidence: Evidence,
+    labels: Bool[Tensor, "actors classes"],
+    *,
+    outputs_can_die: bool = False,
+) -> Validation:
+    """What is reported of all validated actors together.
+
+    Raises:
+        RangeError: no actor does any of the actions.
+    """
+    return Validation(
+        mean_ap=mean_average_precision(
+            probability_order(evidence).double().cpu().numpy(), labels.cpu().numpy()
+        ),
+        num_actors=len(labels),
+        dead_share=(outputs.amax(dim=0) <= 0).float().mean().item() if outputs_can_die else 0.0,
+        little_evidence_share=(evidence.positive.amax(dim=1) < LITTLE_EVIDENCE).float().mean().item(),
+        same_share=(outputs.std(dim=0) < SAME_FOR_ALL * (1 + outputs.mean(dim=0).abs())).float().mean().item()
+        if len(outputs) > 1
+        else 0.0,
+        evidence_histograms={
+            "for_done": _histogram(evidence.positive[labels]),
+            "for_not_done": _histogram(evidence.positive[~labels]),
+            "against_done": _histogram(evidence.negative[labels]),
+            "against_not_done": _histogram(evidence.negative[~labels]),
+        },
+    )
+
+
+def _histogram(values: Float[Tensor, " values"]) -> tuple[int, ...]:
+    edges = torch.tensor(LOG10_EDGES[1:-1], dtype=values.dtype)
+    place = torch.bucketize(values.cpu().clamp(min=1e-30).log10(), edges)
+    return tuple(torch.bincount(place, minlength=len(LOG10_EDGES) - 1).tolist())
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Which warnings make sense for a system."""
+
+    constraints: Mapping[str, Constraint]
+    learns_evidence: bool = True
+    """Whether the loss is about evidence; a sigmoid's evidence is made up afterwards."""
+    outputs_can_die: bool = False
+    """Whether an output below zero gets no gradient: evidence is the ReLU of an output of its own."""
+
+
+@dataclass
+class Monitor:
+    """Watches one run; says each kind of warning once."""
+
+    watched: Watched
+    said: dict[str, str] = field(default_factory=dict)
+    heavy_steps: dict[str, int] = field(default_factory=dict)
+    """For how many steps in a row each constraint has weighed more than the loss."""
+
+    def after_step(self, report: StepReport) -> list[str]:
+        """Warnings that one step gives rise to."""
+        for name, constraint in self.watched.constraints.items():
+            value, multiplier = report.constraints.get(name), report.multipliers[name]
+            weight = 0.0 if value is None else multiplier * max(value - constraint.tolerance, 0.0)
+            is_heavy = weight > abs(report.loss)
+            self.heavy_steps[name] = self.heavy_steps.get(name, 0) + 1 if is_heavy else 0
+            if self.heavy_steps[name] == RUNAWAY_STEPS:
+                return self._say(
+                    f"multiplier of {name}",
+                    f"the multiplier of {name} runs away: for {RUNAWAY_STEPS} steps its term ({multiplier:.4g} × "
+                    f"{(value or 0) - constraint.tolerance:.3g}) has outweighed the loss ({report.loss:.4g}). The "
+                    "tolerance may be below what batches of this size can reach: raise objective.dual.tolerance or "
+                    "damping, or lower step_size.",
+                )
+        return []
+
+    def after_validation(self, found: Validation) -> list[str]:
+        """Warnings that a validation gives rise to."""
+        warnings: list[str] = []
+        if found.dead_share > DEAD_SHARE:
+            warnings += self._say(
+                "dead outputs",
+                f"outputs die: {found.dead_share:.0%} of them are above zero for no actor, and a ReLU gives them no "
+                "gradient to come back with. These actions can no longer be learned; another evidence function "
+                "(system 'mule') has no such outputs, a lower optimizer.lr loses fewer.",
+            )
+        if self.watched.learns_evidence and found.little_evidence_share > COLLAPSED_SHARE:
+            warnings += self._say(
+                "no evidence",
+                f"evidence collapses: {found.little_evidence_share:.0%} of the actors have no evidence for any action, "
+                "so all of them look novel. Lower optimizer.lr or warm up longer.",
+            )
+        if found.same_share > COLLAPSED_SHARE:
+            warnings += self._say(
+                "same for all",
+                f"the network says the same of every actor: {found.same_share:.0%} of its outputs do not vary. Lower "
+                "optimizer.lr, or the multiplier's step_size if there is a constraint.",
+            )
+        return warnings
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has been said and counted."""
+        return {"said": dict(self.said), "heavy_steps": dict(self.heavy_steps)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there."""
+        self.said, self.heavy_steps = dict(state["said"]), dict(state["heavy_steps"])
+
+    def _say(self, kind: str, sentence: str) -> list[str]:
+        if kind in self.said:
+            return []
+        self.said[kind] = sentence
+        return [sentence]

@@ -1,0 +1,146 @@
+"""What a run leaves for people: `run.json`, and the card of its weights.
+
+    RUN/experiment.toml     the whole experiment, defaults written out
+        run.json            versions, commit, hardware, digests of data and split, timings, warnings
+        metrics.jsonl       a line per logged step and per validation (`curves.py`)
+        events/             the same for TensorBoard
+        checkpoints/        what `--resume` goes on from
+        model.safetensors   the weights, once training is done
+        card.json           what these weights are
+
+Every file appears whole; only `metrics.jsonl` grows, and a last line that was cut short is dropped.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mule.training.checkpoint import CheckpointError, weights_file, write_whole
+
+EXPERIMENT, RUN, MODEL, CARD = "experiment.toml", "run.json", "model.safetensors", "card.json"
+PACKAGES = ("mule", "torch", "numpy", "safetensors", "pydantic", "av")
+CARD_FORMAT = "mule-run-1"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoints"
+
+    def begin(self, experiment_toml: str, facts: Mapping[str, Any]) -> None:
+        """Writes down what is about to be done; an earlier session of the same run keeps its entry."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: must be a folder that can be made; {error.strerror}."
+            ) from error
+        write_whole(self.path / EXPERIMENT, experiment_toml)
+        sessions = [*self.record().get("sessions", []), {"started_at": _now(), **environment()}]
+        self._write({**facts, "status": "running", "sessions": sessions})
+
+    def update(self, **entries: Any) -> None:  # noqa: ANN401 - anything JSON has
+        """Adds to the record; entries of the current session go to `session`."""
+        record = self.record()
+        sessions = record["sessions"]
+        sessions[-1] = {**sessions[-1], **entries.pop("session", {})}
+        self._write({**record, **entries, "sessions": sessions})
+
+    def record(self) -> dict[str, Any]:
+        """What `run.json` says; nothing, if there is none yet."""
+        path = self.path / RUN
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read ({error}). Remove it and resume.") from error
+
+    def write_model(self, model: nn.Module, card: Mapping[str, Any]) -> None:
+        """The weights of the run, then the card that vouches for them."""
+        file = weights_file(model.state_dict(), {"format": CARD_FORMAT})
+        write_whole(self.path / MODEL, file)
+        whole = {"format": CARD_FORMAT, **card, "weights_sha256": hashlib.sha256(file).hexdigest()}
+        write_whole(self.path / CARD, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        write_whole(self.path / RUN, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """What a result may depend on besides the experiment: versions, commit, hardware."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "git_commit": _commit(),
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "num_cores": os.cpu_count(),
+            "torch_threads": torch.get_num_threads(),
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        },
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source this runs from, marked where files differ from it; None outside a repository."""
+    source = Path(__file__).parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(source), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if not commit or git("ls-files", "--error-unmatch", __file__) is None:
+        return commit and f"{commit}, with files of its own"
+    return f"{commit}, changed" if git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

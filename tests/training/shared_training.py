@@ -1,0 +1,65 @@
+"""What each of two processes does in the tests of training together; imported by them without pytest."""
+
+import sys
+from pathlib import Path
+
+import torch
+from tiny_runs import Heard, tiny_experiment
+
+from mule.build import run_experiment
+from mule.training.distributed import (
+    average_buffers,
+    average_gradients,
+    everyones,
+    gathered,
+    over_ranks,
+    own_rank,
+    share_weights,
+)
+
+
+def meeting_place():
+    """The folder of the test."""
+    return Path(sys.argv[5]).parent
+
+
+def without_batch_statistics(root):
+    """A system whose numbers do not depend on who else is in a process: no batch statistics, no dropped units."""
+    return tiny_experiment(
+        root,
+        system="mule",
+        backbone={"norm": "frozen"},
+        objective={"inner_steps": 2, "dual": {"initial_multiplier": 5.0, "step_size": 1.0}},
+        optimizer={"kind": "sgd", "lr": 2e-3, "clip_norm": 5.0},
+        training__average_decay=0.8,
+    )
+
+
+def train_together(rank):
+    heard, folder = Heard(), meeting_place()
+    progress = run_experiment(without_batch_statistics(folder / "stage"), folder / "two", listener=heard)
+    return progress, own_rank() == rank, len(heard.steps)
+
+
+def exchange(rank):
+    """Gradients, buffers, weights and rows, after the two processes have put theirs together."""
+    with_gradient, without, nobodys = (torch.zeros(2, requires_grad=True) for _ in range(3))
+    with_gradient.grad = torch.full((2,), float(rank))
+    if rank == 0:
+        without.grad = torch.ones(2)
+    average_gradients([with_gradient, without, nobodys])
+    model = torch.nn.BatchNorm1d(2)
+    buffers = dict(model.named_buffers())
+    torch.nn.init.constant_(buffers["running_mean"], float(rank))
+    torch.nn.init.constant_(model.weight, float(rank + 3))
+    average_buffers(model)
+    share_weights(model)
+    return {
+        "gradients": [None if p.grad is None else p.grad.tolist() for p in (with_gradient, without, nobodys)],
+        "buffers": buffers["running_mean"].tolist(),
+        "weights": model.weight.tolist(),
+        "sum": over_ranks(rank + 1.0, torch.device("cpu")),
+        "least": over_ranks(rank + 1.0, torch.device("cpu"), least=True),
+        "things": everyones({"rank": rank}),
+        "labels": gathered(torch.tensor([[rank == 1]] * (rank + 1))).tolist(),
+    }

@@ -1,0 +1,187 @@
+"""Training on videos, a table and a split; and on maps that were kept of them."""
+
+import numpy as np
+import pytest
+import torch
+from clock_videos import clock_video
+from tiny_runs import Heard, tiny_experiment
+
+from mule.build import build_parts, run_experiment
+from mule.build_maps import build_kept_data
+from mule.config import ConfigError
+from mule.datasets.samples import ClipName
+from mule.datasets.sampling import ClipSampler
+from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, read_split, table_digest, write_split
+from mule.datasets.table import ActorTable
+from mule.datasets.table_files import read_actor_table, write_actor_table
+from mule.errors import RangeError, VideoError
+from mule.features.feature_files import VideoFeatures
+from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
+from mule.video.transforms import SLOWFAST
+
+CPU = torch.device("cpu")
+VIDEOS: tuple[str, ...] = ("film0", "film1", "film2", "film3")
+
+
+def made_table(*, times=(0.5, 1.0)):
+    """Two actors at each time of each video: one walks, the other runs or, at the end, flies."""
+    rows = [(video, time, actor) for video in range(4) for time in times for actor in (0, 1)]
+    labels = np.zeros((len(rows), 3), dtype=bool)
+    labels[::2, 0] = True
+    labels[1::2, 1] = True
+    labels[-1] = [False, False, True]
+    left = np.array([0.1, 0.5])[[actor for _, _, actor in rows]]
+    return ActorTable(
+        VIDEOS,
+        ("walk", "run", "fly"),
+        np.array([video for video, _, _ in rows]),
+        np.array([time for _, time, _ in rows], dtype=np.float64),
+        np.stack([left, left * 0 + 0.2, left + 0.3, left * 0 + 0.9], axis=1),
+        labels,
+        tuple(str(actor) for _, _, actor in rows),
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder as `data.root` has it."""
+    folder = tmp_path_factory.mktemp("films")
+    table = made_table()
+    write_actor_table(table, folder / "actors.csv")
+    for number, video in enumerate(VIDEOS):
+        clock_video(folder / "videos" / f"{video}.mp4", level=60 + 40 * number)
+    split = Split(
+        name="made",
+        policy="list",
+        seed=0,
+        table_digest=table_digest(table),
+        classes=ClassSets(("walk",), ("run",), ("fly",), ()),
+        rules=Rules(),
+        videos=SideVideos(("film0", "film1"), ("film2",), ("film3",)),
+    )
+    write_split(split, folder / "split.toml")
+    return folder
+
+
+def experiment_on(root, **changes):
+    data = {"kind": "table", "num_known": 2, "num_frames": 4, "stride_frames": 1, "root": str(root)}
+    data.update(changes.pop("data", {}))
+    return tiny_experiment(root, data=data, training__batch_clips=2, **changes)
+
+
+def test_a_training_on_videos_runs_to_its_end_and_says_which_data_it_was(root, tmp_path):
+    experiment = experiment_on(root)
+    parts, data = build_parts(experiment, device=CPU, listener=Heard())
+    assert data.classes == ("walk", "run")
+    assert data.digests == {
+        "actors": table_digest(read_actor_table(root / "actors.csv")),
+        "split": read_split(root / "split.toml").digest,
+    }
+    assert parts.train.sampler.num_clips == 4  # two moments of two films
+    assert parts.val.sampler.num_clips == 2
+    progress = run_experiment(experiment, tmp_path / "run", listener=Heard())
+    assert progress.step == 4
+    assert 0 < (progress.best_mean_ap or 0) <= 1
+
+
+def test_rare_actions_can_be_drawn_more_often(root):
+    parts, _ = build_parts(experiment_on(root, data={"draws_evenly": True}), device=CPU, listener=Heard())
+    assert parts.train.sampler.weights is not None
+    assert parts.val.sampler.weights is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "told"),
+    [
+        ({"num_known": 3}, ConfigError, r"num_known must be .* 2; got 3"),
+        ({"videos": "split.toml"}, VideoError, "must lie in a folder"),
+        ({"actors": "none.csv"}, ValueError, "none.csv"),
+        ({"frame_rate": "fast"}, ConfigError, "frame_rate must be a number"),
+    ],
+)
+def test_data_that_does_not_fit_is_named(root, change, error, told):
+    with pytest.raises(error, match=told):
+        build_parts(experiment_on(root, data=change), device=CPU, listener=Heard())
+
+
+def test_a_frozen_backbone_sees_the_clips_of_its_card(root):
+    frozen = {"name": "i3d_rgb_kinetics400", "weights": str(root / "none.pt"), "frozen": True}
+    experiment = experiment_on(root, backbone={**frozen, "from_chance": True})
+    with pytest.raises(ConfigError, match="64 frames, 1 apart") as told:
+        build_kept_data(experiment, torch.nn.Identity(), normalisation=SLOWFAST, noted=Heard().noted)
+    assert "got 4, 1" in str(told.value)
+
+
+def test_missing_videos_are_counted(root, tmp_path):
+    for name in ("actors.csv", "split.toml"):
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+    (tmp_path / "videos").mkdir()
+    with pytest.raises(VideoError, match=r"3 are not: film0, film1, film2"):
+        build_parts(experiment_on(tmp_path), device=CPU, listener=Heard())
+
+
+def features_of(num_clips=2, size=(4, 6), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return VideoFeatures(
+        context=torch.randn(num_clips, 5, *size, generator=generator),
+        key_time_s=torch.tensor([0.5, 1.0], dtype=torch.float64)[:num_clips],
+        num_clamped=torch.zeros(num_clips, dtype=torch.int64),
+        stride=8,
+        input_size=(size[0] * 8, size[1] * 8),
+        source_size=(64, 96),
+    )
+
+
+def test_kept_clips_have_the_map_of_their_time_and_boxes_in_its_pixels():
+    table = made_table()
+    features = {video: features_of(seed=number) for number, video in enumerate(VIDEOS)}
+    clips = kept_table(table, features, classes=("run", "walk"), objects=None)
+    assert len(clips) == 8
+    clip = clips[5]
+    assert clip.name == ClipName("film2", 1.0)
+    assert torch.equal(clip.context, features["film2"].context[1])
+    assert clip.labels.tolist() == [[False, True], [True, False]]
+    expected = torch.tensor(
+        [[0.1 * 48, 0.2 * 32, 0.4 * 48, 0.9 * 32], [0.5 * 48, 0.2 * 32, 0.8 * 48, 0.9 * 32]]
+    )
+    torch.testing.assert_close(clip.actor_boxes_xyxy_px, expected)
+    assert clip.actor_ids == ("0", "1")
+    labels, clip_index = labelled_actors(clips, 2)
+    assert labels.shape == (16, 2)
+    assert clip_index.tolist() == [i for i in range(8) for _ in (0, 1)]
+
+
+def test_kept_clips_of_two_sizes_make_two_stacks_and_none_makes_an_empty_batch():
+    features = {video: features_of(size=(4, 6 + 2 * (number == 1))) for number, video in enumerate(VIDEOS)}
+    clips = kept_table(made_table(), features, classes=("walk",), objects=None)
+    batch = kept_batch(clips[1:3], (1, 2), 1)
+    assert [tuple(stack.shape) for stack in batch.pixels] == [(1, 5, 1, 4, 6), (1, 5, 1, 4, 8)]
+    assert batch.actor_clip_index.tolist() == [0, 0, 1, 1]
+    assert kept_batch([], (), 1).num_clips == 0
+
+
+def test_kept_batches_go_on_where_others_stopped_and_refuse_other_orders():
+    features = dict.fromkeys(VIDEOS, features_of())
+    clips = kept_table(made_table(), features, classes=("walk", "run"), objects=None)
+
+    def batches(seed=0):
+        return KeptBatches(clips, ClipSampler(8, 3, seed=seed, drops_last=True), num_classes=2)
+
+    alone, halted, resumed = batches(), batches(), batches()
+    expected = [batch.positions.tolist() for _ in range(2) for batch in alone]
+    found = [next(iter(halted)).positions.tolist()]
+    resumed.load_state_dict(halted.state_dict())
+    assert len(resumed) == 1
+    found += [batch.positions.tolist() for _ in range(2) for batch in resumed]
+    assert found == expected
+    with pytest.raises(RangeError, match="must be those of the earlier run"):
+        batches(seed=1).load_state_dict(halted.state_dict())
+
+
+def test_kept_maps_need_times_and_a_map_at_each():
+    whole = made_table(times=(np.nan, 1.0))
+    with pytest.raises(RangeError, match="needs a time in every row"):
+        kept_table(whole, {}, classes=("walk",), objects=None)
+    short = dict.fromkeys(VIDEOS, features_of(num_clips=1))
+    with pytest.raises(VideoError, match=r"film0 at 1 s: there must be a map.*the last is at 0\.5 s"):
+        kept_table(made_table(), short, classes=("walk",), objects=None)
