@@ -149,7 +149,11 @@ def _step_s(loader: ClipLoader) -> float:
     return elapsed_s / num_steps
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(Comparison.HEADER)
     for row in comparisons():
         print(row.row())
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,18 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from bench import backbones, constraint, losses, metrics, tracking, video
+from bench import (
+    backbones,
+    constraint,
+    loading,
+    losses,
+    metrics,
+    relations,
+    shared_work,
+    stage,
+    tracking,
+    video,
+)
 from bench.timing import Comparison, machine, replace_section
 
 PAGE = Path("docs/BENCHMARKS.md")
@@ -14,12 +25,15 @@ PRINTED: dict[str, Callable[[], None]] = {
     "video": video.main,
     "tracking": tracking.main,
     "backbones": backbones.main,
+    "relations": relations.main,
+    "stage": stage.main,
+    "loading": loading.main,
 }
 
 
 def main() -> None:
     """Everything, or only the sections named on the command line."""
-    chosen = sys.argv[1:] or ["mathematics", *PRINTED]
+    chosen = sys.argv[1:] or ["mathematics", *PRINTED, "shared_work"]
     sys.argv = sys.argv[:1]
     if "mathematics" in chosen:
         mathematics()
@@ -30,6 +44,10 @@ def main() -> None:
             print(printed.getvalue())
             text = f"```\n{printed.getvalue().rstrip()}\n```"
             replace_section(PAGE, name, f"{text}\n\nMeasured by `make bench` on {machine()}.")
+    if "shared_work" in chosen:
+        rows = "\n".join(shared_work.table())
+        print(rows)
+        replace_section(PAGE, "shared_work", f"{rows}\n\n{shared_work.WHY}")
 
 
 def mathematics() -> None:

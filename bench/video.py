@@ -33,13 +33,17 @@ DECODE, RGB, CLIPS = "plain: decode only", "plain: RGB", "clips: full size"
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(name) for name in sys.argv[1:]] or [
-            rendered(Path(folder) / "360p.mp4", num_frames=600, size=(360, 640)),
-            rendered(Path(folder) / "720p.mp4", num_frames=300, size=(720, 1280)),
-        ]
-        for file in files:
+        for file in [Path(name) for name in sys.argv[1:]] or rendered_files(Path(folder)):
             compare_speed(file)
         compare_memory(Path(folder))
+
+
+def rendered_files(folder: Path) -> list[Path]:
+    """Some seconds in two sizes, and a minute of each: until a reading has the memory for its clips, it is slow."""
+    small = rendered(folder / "360p.mp4", num_frames=600, size=(360, 640))
+    large = rendered(folder / "720p.mp4", num_frames=300, size=(720, 1280))
+    small_minute = repeated(small, folder / "360p_1_minute.mp4", times=3)
+    return [small, large, small_minute, repeated(large, folder / "720p_1_minute.mp4", times=6)]
 
 
 def compare_speed(file: Path) -> dict[str, float]:

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mule.errors import AnnotationError
 from mule import text_rows
+from mule.errors import AnnotationError
 from mule.text_rows import Problems, read_chunks, read_lines, read_named_columns
 
 

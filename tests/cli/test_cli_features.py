@@ -1,14 +1,20 @@
 """`mule features extract`: what is printed, what is kept, and what happens when some of it fails."""
 
 import re
+import sys
+from importlib.util import find_spec
 
 import pytest
-from tiny_extraction import render, render_images, tiny_backbone
+import torch
+from safetensors.torch import load_file
+from tiny_extraction import render, render_images, tiny_backbone, tiny_recipe
 from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.features import frozen
+from mule.features.frozen import FrozenBackbone
 from mule.features.published import WEIGHT_CARDS
+from mule.features.x3d import X3D
 
 
 @pytest.fixture
@@ -147,12 +153,33 @@ def test_weights_that_are_not_there_are_named(tmp_path, folder):
     assert outcome.stderr == "mule: w.pt: must be a file of weights; there is no such file.\n"
 
 
+def test_a_runtime_that_is_not_installed_is_named(tmp_path, folder, monkeypatch):
+    backbone = FrozenBackbone(X3D((1.0, 1.0)).eval(), tiny_recipe())
+    monkeypatch.setattr(frozen, "frozen_backbone", lambda *_, **__: backbone)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    outcome = extract(folder, "--out", tmp_path / "out", "--runtime", "openvino")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith("mule: Compiled backbones need OpenVINO: pip install 'mule[openvino]'")
+    assert not (tmp_path / "out").exists()
+    assert extract(folder, "--out", tmp_path / "out", "--runtime", "abacus").exit_code == 2
+
+
 @pytest.mark.slow
-def test_real_weights_make_features_of_real_videos(tmp_path, shared_data):
+def test_real_weights_make_the_same_features_of_real_videos_in_either_runtime(tmp_path, shared_data):
     video = shared_data / "videos" / "jhmdb"
     weights = shared_data / "backbones" / "i3d_rgb_kinetics400_fp16.pt"
     (first, *_) = sorted(video.rglob("*.mp4")) + sorted(video.rglob("*.avi"))
     settings = ["--weights", str(weights), "--out", str(tmp_path), "--short-side", "64"]
-    outcome = CliRunner().invoke(app, ["features", "extract", str(first), *settings])
-    assert outcome.exit_code == 0, outcome.stderr
-    assert "computed" in outcome.stdout
+    contexts = []
+    for runtime in ("torch", "openvino"):
+        if find_spec(runtime) is None:
+            pytest.skip(f"needs {runtime}")
+        outcome = CliRunner().invoke(
+            app, ["features", "extract", str(first), *settings, "--runtime", runtime]
+        )
+        assert outcome.exit_code == 0, outcome.stderr
+        assert "computed" in outcome.stdout
+        contexts.append(load_file(outcome.stdout.strip().rpartition(", ")[2])["context"])
+    by_torch, by_openvino = contexts
+    assert by_torch.abs().max() > 0.1
+    torch.testing.assert_close(by_openvino, by_torch, rtol=1e-4, atol=1e-4)

@@ -182,6 +182,7 @@ CHANGED = {
     "short_side_px": None,
     "scaler": "swscale",
     "half": True,
+    "runtime": "openvino",
 }
 
 

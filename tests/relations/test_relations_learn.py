@@ -39,6 +39,7 @@ def matching_scene(generator, num_clips):
     return scene, is_match.any(dim=1).float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whether_an_object_suits_the_actor_is_learned_and_holds_for_new_clips(kind):
     generator = torch.Generator().manual_seed(0)

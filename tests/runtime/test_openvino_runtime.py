@@ -1,13 +1,19 @@
 """Compiled and quantised backbones against the eager ones they were made from."""
 
 import sys
+from copy import deepcopy
+from fractions import Fraction
 from importlib.util import find_spec
 
 import pytest
 import torch
+from tiny_extraction import render, tiny_recipe
 from torch import nn
 
 from mule.errors import NotFinite, RangeError, ShapeError, TooFewActors
+from mule.features.cache import Every
+from mule.features.extraction import Extractor
+from mule.features.frozen import FrozenBackbone
 from mule.features.i3d import I3D
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import RoiSampling, box_features, context_map
@@ -19,6 +25,7 @@ from mule.runtime.openvino import (
     CompiledBoxFeatures,
     CompiledNetwork,
     RuntimeMissing,
+    compiled_frozen,
     converted,
     require_openvino,
 )
@@ -126,6 +133,30 @@ def test_a_compiled_backbone_takes_any_size_and_forgets_the_one_unused_longest(s
         clips = clips_of(size)
         torch.testing.assert_close(compiled(clips).maps, backbone(clips).maps, rtol=1e-4, atol=1e-4)
     assert sizes == [a, b, c]
+
+
+def test_features_extracted_by_a_compiled_backbone_equal_eager_ones_and_have_a_key_of_their_own(
+    small, tmp_path
+):
+    backbone, _ = small
+    eager = FrozenBackbone(backbone, tiny_recipe(short_side_px=32))
+    video, times = render(tmp_path / "video.mp4", 20), Every(Fraction(1, 2))
+    wanted, got = (
+        Extractor(each, tmp_path).extract(video, times) for each in (eager, compiled_frozen(eager))
+    )
+    assert (len(wanted.features), got.was_cached) == (4, False)
+    assert got.path != wanted.path
+    torch.testing.assert_close(got.features.context, wanted.features.context, rtol=1e-4, atol=1e-4)
+    assert (got.features.stride, got.features.input_size) == (backbone.stride, (32, 48))
+
+
+def test_only_backbones_of_ours_on_the_cpu_are_compiled(small):
+    backbone, _ = small
+    with pytest.raises(RangeError, match=r"a backbone of mule\.features; got function"):
+        compiled_frozen(FrozenBackbone(lambda clips: backbone(clips), tiny_recipe()))
+    elsewhere = deepcopy(backbone).to("meta")
+    with pytest.raises(RangeError, match="must be on the CPU; this one is on meta"):
+        compiled_frozen(FrozenBackbone(elsewhere, tiny_recipe()))
 
 
 def test_a_network_refuses_clips_of_another_size(small):

@@ -1,7 +1,7 @@
 """Clips hold the frames of their windows; each frame is decoded once; edges are clamped and counted."""
 
 from fractions import Fraction
-from itertools import islice
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +9,15 @@ import torch
 from rendered_video import number_of, numbers_of, render
 
 from mule.errors import RangeError
-from mule.video.clips import AVA_CLIP, ClipShape, ClipWindow, clip_window, clip_windows, key_times
+from mule.video.clips import (
+    AVA_CLIP,
+    CHARADES_CLIP,
+    ClipShape,
+    ClipWindow,
+    clip_window,
+    clip_windows,
+    key_times,
+)
 from mule.video.facts import DecodeReport
 from mule.video.reading import read_clips
 
@@ -42,11 +50,37 @@ def test_overlapping_clips_decode_every_frame_once(numbered_video):
     assert report.num_decoded <= 200
 
 
-def test_overlapping_clips_own_their_pixels(numbered_video):
-    first, second = islice(read_clips(numbered_video, clip_windows([1, Fraction(11, 10)], AVA_CLIP, 30)), 2)
-    before = second.frames.clone()
-    first.frames.zero_()
-    assert torch.equal(second.frames, before)
+@pytest.mark.parametrize("period_s", [Fraction(1, 30), Fraction(1, 3), Fraction(1, 2), 1])
+@pytest.mark.parametrize("short_side_px", [None, 20])
+def test_overlapping_clips_equal_clips_read_alone(numbered_video, period_s, short_side_px):
+    windows = list(clip_windows(key_times(0, 6, period_s=period_s), AVA_CLIP, 30))
+    together = list(read_clips(numbered_video, windows, short_side_px=short_side_px))
+    for index in range(0, len(windows), max(len(windows) // 5, 1)):
+        (alone,) = read_clips(numbered_video, [windows[index]], short_side_px=short_side_px)
+        assert torch.equal(together[index].frames, alone.frames)
+
+
+def test_clips_that_were_handed_out_stay_as_they_are(numbered_video):
+    windows = clip_windows(key_times(0, 6, period_s=Fraction(1, 5)), NINE, 30)
+    clips = [(clip.frames, clip.frames.clone()) for clip in read_clips(numbered_video, windows)]
+    assert len(clips) == 30
+    assert all(torch.equal(frames, at_first) for frames, at_first in clips)
+
+
+def test_overlapping_clips_share_their_pixels(numbered_video):
+    windows = clip_windows(key_times(2, 4, period_s=Fraction(1, 10)), CHARADES_CLIP, 30)
+    clips = list(read_clips(numbered_video, windows))
+    shared = [b.frames.data_ptr() == a.frames[3].data_ptr() for a, b in pairwise(clips)]
+    assert sum(shared) >= 0.8 * len(shared)  # all but where the memory of one strip ended
+
+
+@pytest.mark.parametrize(("rate", "start_s", "stop_s"), [(30, 0, 1), (30, 6, 7), (75, 3, 4)])
+def test_clips_that_repeat_frames_share_them_too(numbered_video, rate, start_s, stop_s):
+    windows = clip_windows(key_times(start_s, stop_s, period_s=Fraction(1, 15)), CHARADES_CLIP, rate)
+    clips = list(read_clips(numbered_video, windows))
+    size = clips[0].frames.numel()
+    shared = [abs(b.frames.data_ptr() - a.frames.data_ptr()) < size for a, b in pairwise(clips)]
+    assert sum(shared) >= 0.7 * len(shared)
 
 
 @pytest.mark.usefixtures("eager_seeking")

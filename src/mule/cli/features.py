@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -59,6 +59,12 @@ def extract(
     half: Annotated[bool, typer.Option("--half", help="Keep features in half precision.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Clips that go through the backbone together.")] = 1,
     device: Annotated[str, typer.Option(help="Where the backbone runs, as torch names it.")] = "cpu",
+    runtime: Annotated[
+        Literal["torch", "openvino"],
+        typer.Option(
+            help="What runs the backbone; OpenVINO, an extra of this package, compiles it for the CPU."
+        ),
+    ] = "torch",
 ) -> None:
     """The context map of each clip of each video, from which features of any boxes can be pooled.
 
@@ -72,5 +78,9 @@ def extract(
     backbone = frozen_backbone(
         path, found, short_side_px=short_side, frame_rate=rate, half=half, device=device
     )
+    if runtime == "openvino":
+        from mule.runtime.openvino import compiled_frozen
+
+        backbone = compiled_frozen(backbone)
     if show_features.extract(videos, backbone, out, period_s=every, batch_clips=batch):
         raise typer.Exit(2)

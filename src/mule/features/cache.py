@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mule.errors import FeatureFileError, RangeError, VideoError
 from mule.features.download import sha256_of
@@ -32,6 +32,8 @@ from mule.video.clips import ClipShape
 from mule.video.reading import Scaler
 from mule.video.sources import ImageSequence, LiveStream, VideoSource
 from mule.video.transforms import Normalisation
+
+Runtime = Literal["torch", "openvino"]
 
 ABANDONED_AFTER_S = 600
 """A file that has not grown for so long is no longer being written."""
@@ -57,6 +59,8 @@ class Recipe:
     scaler: Scaler = "torch"
     half: bool = False
     """Whether features are kept in half precision."""
+    runtime: Runtime = "torch"
+    """What computes them: sums in another order differ in their last digits."""
 
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.weights_sha256):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.errors import MuleError, NotFinite, RangeError, ShapeError
+from mule.features.frozen import FrozenBackbone
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
 from mule.features.weights import Backbone
@@ -116,6 +117,23 @@ class CompiledBackbone:
         if len(self._by_size) > self._num_remembered:
             self._by_size.popitem(last=False)
         return network
+
+
+def compiled_frozen(backbone: FrozenBackbone) -> FrozenBackbone:
+    """The same frozen backbone, compiled. Its recipe says so: the last digits of its features are others.
+
+    Raises:
+        RangeError: it is no backbone of ours but another function, or it is not on the CPU.
+        RuntimeMissing: OpenVINO is not installed.
+    """
+    model = backbone.forward
+    if not isinstance(model, Backbone):
+        raise RangeError(f"what is compiled must be a backbone of mule.features; got {type(model).__name__}.")
+    device = next(model.parameters()).device
+    if device.type != "cpu":
+        raise RangeError(f"a backbone to be compiled must be on the CPU; this one is on {device}. Move it.")
+    recipe = replace(backbone.recipe, runtime="openvino")
+    return replace(backbone, forward=CompiledBackbone(model), recipe=recipe)
 
 
 class CompiledBoxFeatures:

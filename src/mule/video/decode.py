@@ -17,6 +17,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
+from av.sidedata.sidedata import SideDataContainer
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
@@ -333,7 +334,8 @@ def _turn(frame: VideoFrame) -> tuple[bool, bool, bool]:
 
     The display matrix sends x to a·x + c·y and y to b·x + d·y; a slant is taken as the nearest quarter turn.
     """
-    matrix = frame.side_data.get("DISPLAYMATRIX")
+    # Not frame.side_data: frame and container then hold each other, and frames pile up until garbage is collected.
+    matrix = SideDataContainer(frame).get("DISPLAYMATRIX")  # pyright: ignore[reportCallIssue]
     if matrix is None:
         return False, False, False
     a, b, _, c, d = struct.unpack("=5i", bytes(matrix)[:20])

@@ -3,13 +3,15 @@
 The frame on screen at a time is the last one that appeared at or before it, give or take `SAME_INSTANT_S`.
 Before the first frame it is the first, after the last it is the last; such times are counted as clamped.
 
-Only frames that a clip asks for are turned into pixels, once, and clips that overlap share them until the last
-of these clips is handed out. Memory is therefore that of the clips under way, not of the video.
+Only frames that a clip asks for are turned into pixels, once, and clips that overlap share them, so nobody may
+write to a clip's frames. A clip stays as it is for as long as it is held, and keeps its neighbours' frames in memory.
+Memory is that of the clips under way and held, not of the video.
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -26,12 +28,12 @@ from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
 from mule.video.decode import Picture, RgbConverter, VideoFrames
 from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.images import ImageFrames
+from mule.video.reel import Image, Reel
 from mule.video.sources import ImageSequence, VideoSource, video_source
 from mule.video.transforms import resized, short_side_size
 
 Scaler = Literal["torch", "swscale"]
 Frames = VideoFrames | ImageFrames
-Image = UInt8[np.ndarray, "rows cols channels"]
 
 SEEK_AHEAD_S = Fraction(5)
 """A gap between clips longer than this is jumped over; through a shorter one it is cheaper to decode."""
@@ -43,6 +45,7 @@ class Clip:
 
     window: ClipWindow
     frames: UInt8[Tensor, "frames channels rows cols"]
+    """To be read only: clips that overlap may share this memory."""
     source_size: tuple[int, int]
     """Rows and columns before any scaling: what boxes in pixels of the source refer to."""
     num_clamped: int
@@ -142,18 +145,18 @@ class _Shown:
 
     def __init__(self, picture: Picture, until_s: Fraction | None, painter: _Painter) -> None:
         self._picture = picture
-        self._until_s = math.inf if until_s is None else float(until_s)
+        self.until_s = math.inf if until_s is None else float(until_s)
         self._painter = painter
 
     def is_on_screen(self, latest_s: float) -> bool:
         """Whether no later picture has appeared by then. Times only go forward, so this is the one."""
-        return latest_s < self._until_s
+        return latest_s < self.until_s
 
     @cached_property
     def full(self) -> Image:
         return self._painter.full(self._picture.decoded())
 
-    @cached_property
+    @property
     def scaled(self) -> Image:
         painter = self._painter
         if painter.scaled_size == painter.size:
@@ -170,66 +173,85 @@ class _ClipUnderWay:
 
     def __init__(self, window: ClipWindow, *, keeps_key_frame: bool) -> None:
         self.window = window
+        self.latest_begin_s = _latest(window.begin_s)
         self._latest_s = [_latest(time_s) for time_s in window.times_s]
         self._latest_key_s = _latest(window.key_time_s)
-        self._images: list[Image] = []
+        self.numbers: list[int] = []
         self._key_image: Image | None = None
         self._lacks_key_frame = keeps_key_frame
 
     @property
     def is_whole(self) -> bool:
-        return len(self._images) == len(self.window.times_s) and not self._lacks_key_frame
+        return len(self.numbers) == len(self.window.times_s) and not self._lacks_key_frame
 
-    def see(self, shown: _Shown) -> None:
-        """Takes the picture for each of its times at which it is on screen."""
-        while len(self._images) < len(self._latest_s) and shown.is_on_screen(
-            self._latest_s[len(self._images)]
-        ):
-            self._images.append(shown.scaled)
+    def num_times(self, shown: _Shown) -> int:
+        """At how many of its next times the picture is on screen."""
+        return bisect_left(self._latest_s, shown.until_s) - len(self.numbers)
+
+    def see_key_frame(self, shown: _Shown) -> None:
+        """Takes the picture in full size if it is the one on screen at the key time."""
         if self._lacks_key_frame and shown.is_on_screen(self._latest_key_s):
             self._key_image = shown.full
             self._lacks_key_frame = False
 
-    def clip(self, source_size: tuple[int, int], num_clamped: int) -> Clip:
-        # By numpy: torch would share the copy among threads that the decoder keeps busy, and wait for them.
-        frames = torch.from_numpy(np.stack(self._images)).permute(0, 3, 1, 2)
+    def clip(self, reel: Reel, source_size: tuple[int, int], num_clamped: int) -> Clip:
         key_image = self._key_image
         key_frame = None if key_image is None else torch.from_numpy(key_image.copy()).permute(2, 0, 1)
-        return Clip(self.window, frames, source_size, num_clamped, key_frame)
+        return Clip(self.window, reel.frames(self.numbers), source_size, num_clamped, key_frame)
 
 
 def _clips(
     frames: Frames, windows: Iterator[ClipWindow], painter: _Painter, keep_key_frames: bool
 ) -> Iterator[Clip]:
-    report = frames.report
+    report, reel = frames.report, Reel(painter.scaled_size)
     under_way: deque[_ClipUnderWay] = deque()
-    upcoming = next(windows, None)
-    sought: ClipWindow | None = None
+    waiting = (_ClipUnderWay(window, keeps_key_frame=keep_key_frames) for window in windows)
+    upcoming = next(waiting, None)
+    sought: _ClipUnderWay | None = None
     picture = frames.next_picture()
     first_s = Fraction(0) if picture is None else picture.time_s
     while picture is not None and (under_way or upcoming is not None):
         if upcoming is not None and upcoming is not sought and not under_way:
-            picture = _jumped(frames, picture, upcoming)
+            picture = _jumped(frames, picture, upcoming.window)
             sought = upcoming
         following = frames.next_picture()
         shown = _Shown(picture, None if following is None else following.time_s, painter)
         while (
             upcoming is not None
-            and shown.is_on_screen(_latest(upcoming.begin_s))
-            and not _is_after(report, upcoming)
+            and shown.is_on_screen(upcoming.latest_begin_s)
+            and not _is_after(report, upcoming.window)
         ):
-            under_way.append(_ClipUnderWay(upcoming, keeps_key_frame=keep_key_frames))
-            upcoming = next(windows, None)
-        for clip in under_way:
-            clip.see(shown)
+            under_way.append(upcoming)
+            upcoming = next(waiting, None)
+        _see(shown, under_way, reel)
         while under_way and under_way[0].is_whole and not _is_after(report, under_way[0].window):
             clip = under_way.popleft()
             num_clamped = _num_clamped(clip.window, first_s, report.end_s)
             report.num_clamped += num_clamped
-            yield clip.clip(painter.size, num_clamped)
+            yield clip.clip(reel, painter.size, num_clamped)
         picture = following
-    unread = under_way[0].window if under_way else upcoming
-    report.unread_from_s = None if unread is None else unread.key_time_s
+    unread = under_way[0] if under_way else upcoming
+    report.unread_from_s = None if unread is None else unread.window.key_time_s
+
+
+def _see(shown: _Shown, clips: Collection[_ClipUnderWay], reel: Reel) -> None:
+    """Lays the picture on the reel, as often in a row as any clip shows it, and gives every clip its numbers."""
+    nums_times = [clip.num_times(shown) for clip in clips]
+    if most := max(nums_times, default=0):
+        if reel.room < most:
+            _make_room(reel, clips)
+        numbers = reel.append(shown.scaled, times=most)
+        for clip, num_times in zip(clips, nums_times, strict=True):
+            # Of a picture that others show for longer, those next to the pictures this clip has, or will have.
+            clip.numbers += numbers[:num_times] if clip.numbers else numbers[most - num_times :]
+    for clip in clips:
+        clip.see_key_frame(shown)
+
+
+def _make_room(reel: Reel, clips: Collection[_ClipUnderWay]) -> None:
+    """Keeps what these clips have seen, and makes room for all that the longest of them may see yet."""
+    needed_from = min((clip.numbers[0] for clip in clips if clip.numbers), default=None)
+    reel.make_room(max(len(clip.window.times_s) for clip in clips), needed_from=needed_from)
 
 
 def _latest(time_s: Fraction) -> float:
@@ -249,8 +271,11 @@ def _is_after(report: DecodeReport, window: ClipWindow) -> bool:
 
 
 def _num_clamped(window: ClipWindow, first_s: Fraction, end_s: Fraction | None) -> int:
-    times = [time_s + SAME_INSTANT_S for time_s in window.times_s]
-    return sum(time_s < first_s or (end_s is not None and time_s >= end_s) for time_s in times)
+    times = window.times_s
+    num_before = bisect_left(times, first_s - SAME_INSTANT_S)
+    return (
+        num_before if end_s is None else num_before + len(times) - bisect_left(times, end_s - SAME_INSTANT_S)
+    )
 
 
 def _in_order(windows: Iterable[ClipWindow]) -> Iterator[ClipWindow]:
