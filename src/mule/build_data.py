@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int
 
 from mule.config import ConfigError, Experiment, StageData, TableData
 from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
+from mule.datasets.matching import boxes_for_training
 from mule.datasets.samples import ClipSample
 from mule.datasets.sampling import ClipSampler, class_balanced_weights
 from mule.datasets.sides import OpenSetSides, apply_split
@@ -21,6 +22,7 @@ from mule.datasets.stage.cache import render_to_cache
 from mule.datasets.stage.classes import stage_split
 from mule.datasets.stage.stage_set import StageSet
 from mule.datasets.stage_clips import StageClips
+from mule.datasets.table import ActorTable
 from mule.datasets.table_files import read_actor_table, read_object_table
 from mule.datasets.video_clips import ClipObjects, ClipReading, VideoClips
 from mule.datasets.videos import find_videos
@@ -65,6 +67,8 @@ class TableSides:
     """The table of an experiment under its split, and where the videos and objects are."""
 
     sides: OpenSetSides
+    train_actors: ActorTable
+    """The actors of the training side and, where persons were detected, boxes found on them."""
     split: Split
     videos: Mapping[str, Path]
     objects: ClipObjects | None
@@ -224,11 +228,19 @@ def table_sides(data: TableData) -> TableSides:
     names = {name for side in (sides.train, sides.val) for name in side.actors.video_names}
     return TableSides(
         sides,
+        _with_persons(sides.train.actors, data, root),
         split,
         _videos(names, root / data.videos),
         objects,
         {"actors": table_digest(table), "split": split.digest},
     )
+
+
+def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:
+    if data.persons is None:
+        return actors
+    persons = read_object_table(root / data.persons)
+    return boxes_for_training(actors, persons, min_score=data.person_score).actors
 
 
 def video_clips(
@@ -243,7 +255,7 @@ def video_clips(
         short_side_px=short_side_px,
     )
     return VideoClips(
-        getattr(found.sides, side).actors,
+        found.train_actors if side == "train" else found.sides.val.actors,
         found.videos,
         classes=found.split.classes.known_train,
         reading=reading,

@@ -155,7 +155,7 @@ def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
         frame_rate=frame_rate(data),
     )
     extractor = Extractor(backbone, root_of(data) / data.features)
-    tables = (found.sides.train.actors, found.sides.val.actors)
+    tables = (found.train_actors, found.sides.val.actors)
     features: dict[str, VideoFeatures] = {}
     for video in sorted({name for table in tables for name in table.video_names}):
         times = np.unique(np.concatenate([_times_s(table, video) for table in tables]))

@@ -66,6 +66,10 @@ class TableData(Settings):
     actors: str = "actors.csv"
     objects: str | None = None
     """Without a table of objects there are none."""
+    persons: str | None = None
+    """A table of detected persons (objects of class person): in training, those that overlap an actor learn with it."""
+    person_score: Share = 0.9
+    """Least score of such a person."""
     videos: str = "videos"
     split: str = "split.toml"
     features: str = "features"

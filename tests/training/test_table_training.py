@@ -7,13 +7,14 @@ from clock_videos import clock_video
 from tiny_runs import Heard, tiny_experiment
 
 from mule.build import build_parts, run_experiment
+from mule.build_data import table_sides
 from mule.build_maps import build_kept_data
-from mule.config import ConfigError
+from mule.config import ConfigError, TableData
 from mule.datasets.samples import ClipName
 from mule.datasets.sampling import ClipSampler
 from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, read_split, table_digest, write_split
-from mule.datasets.table import ActorTable
-from mule.datasets.table_files import read_actor_table, write_actor_table
+from mule.datasets.table import ActorTable, ObjectTable
+from mule.datasets.table_files import read_actor_table, write_actor_table, write_object_table
 from mule.errors import RangeError, VideoError
 from mule.features.feature_files import VideoFeatures
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
@@ -82,6 +83,27 @@ def test_a_training_on_videos_runs_to_its_end_and_says_which_data_it_was(root, t
     progress = run_experiment(experiment, tmp_path / "run", listener=Heard())
     assert progress.step == 4
     assert 0 < (progress.best_mean_ap or 0) <= 1
+
+
+def test_detected_persons_who_overlap_an_actor_learn_with_it(root):
+    """Of three persons one lies on the walker of film0 at 0.5 s, one on nobody, one scores too little."""
+    place = np.array([[0.12, 0.2, 0.42, 0.9], [0.7, 0.0, 0.9, 0.1], [0.5, 0.2, 0.8, 0.9]])
+    persons = ObjectTable(
+        ("film0",),
+        ("person",),
+        np.zeros(3, int),
+        np.full(3, 0.5),
+        place,
+        np.zeros(3, int),
+        np.array([0.95, 0.95, 0.5]),
+    )
+    write_object_table(persons, root / "persons.csv")
+    data = experiment_on(root, data={"persons": "persons.csv"}).data
+    assert isinstance(data, TableData)
+    actors = table_sides(data).train_actors
+    assert len(actors) == 8 + 1
+    assert actors.action_names(8) == ("walk",)
+    np.testing.assert_allclose(actors.boxes_xyxy_unit[8], place[0])
 
 
 def test_rare_actions_can_be_drawn_more_often(root):

@@ -6,22 +6,14 @@ from typing import Annotated
 
 import typer
 
+from mule.cli.numbers import positive
+
 app = typer.Typer(help="Check, count, convert and split data sets.", no_args_is_help=True)
-
-
-def _positive(text: str | Fraction) -> Fraction:
-    try:
-        number = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        number = Fraction(0)
-    if number <= 0:
-        raise typer.BadParameter(f"must be a number above zero, such as 0.5, 30 or 30000/1001; got '{text}'.")
-    return number
 
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="Actors, .csv or .parquet.")]
 ImageRate = Annotated[
-    Fraction, typer.Option(parser=_positive, metavar="FPS", help="Frames per second of folders of frames.")
+    Fraction, typer.Option(parser=positive, metavar="FPS", help="Frames per second of folders of frames.")
 ]
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mule.cli.numbers import positive
+
 if TYPE_CHECKING:
     from mule.datasets.conversion import ConversionReport
     from mule.datasets.table import ActorTable
@@ -52,16 +54,6 @@ class ActionsIn(StrEnum):
     BOTH = "both"
 
 
-def _positive(text: str | Fraction) -> Fraction:
-    try:
-        number = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        number = Fraction(0)
-    if number <= 0:
-        raise typer.BadParameter(f"must be a number above zero, such as 0.5, 30 or 30000/1001; got '{text}'.")
-    return number
-
-
 def _size(text: str | tuple[int, int]) -> tuple[int, int]:
     width, _, height = text.partition("x") if isinstance(text, str) else (str(text[0]), "x", str(text[1]))
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
@@ -83,13 +75,11 @@ OnlyClasses = Annotated[
 ]
 Every = Annotated[
     Fraction | None,
-    typer.Option(
-        parser=_positive, metavar="SECONDS", help="From one key time to the next; else every frame."
-    ),
+    typer.Option(parser=positive, metavar="SECONDS", help="From one key time to the next; else every frame."),
 ]
 Fps = Annotated[
     Fraction | None,
-    typer.Option(parser=_positive, metavar="FPS", help="Frames per second by which frames are numbered."),
+    typer.Option(parser=positive, metavar="FPS", help="Frames per second by which frames are numbered."),
 ]
 Video = Annotated[str | None, typer.Option(help="The name of the video.")]
 Size = Annotated[
@@ -151,13 +141,13 @@ def from_charades(
         typer.Option(help="One row per video, per clip, or per time of the localisation task (25 a video)."),
     ] = CharadesRows.VIDEO,
     every: Annotated[
-        Fraction, typer.Option(parser=_positive, metavar="SECONDS", help="From one clip to the next.")
+        Fraction, typer.Option(parser=positive, metavar="SECONDS", help="From one clip to the next.")
     ] = Fraction(1),
     frames: Annotated[int, typer.Option(min=1, help="Frames of a clip.")] = 32,
     stride: Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")] = 1,
     fps: Annotated[
         Fraction,
-        typer.Option(parser=_positive, metavar="FPS", help="Frames per second by which clips are cut."),
+        typer.Option(parser=positive, metavar="FPS", help="Frames per second by which clips are cut."),
     ] = Fraction(24),
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
@@ -242,7 +232,7 @@ def from_cvat(
     ],
     out: Out,
     fps: Annotated[
-        Fraction, typer.Option(parser=_positive, metavar="FPS", help="Frames per second of the video.")
+        Fraction, typer.Option(parser=positive, metavar="FPS", help="Frames per second of the video.")
     ],
     actions: Actions = ActionsIn.ATTRIBUTES,
     attribute: Attributes = None,

@@ -6,22 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from mule.cli.numbers import positive
+
 app = typer.Typer(help="Compute features of videos once, and keep them.", no_args_is_help=True)
 
 
 @app.callback()
 def features() -> None:
     """Compute features of videos once, and keep them."""
-
-
-def _positive(text: str | Fraction) -> Fraction:
-    try:
-        number = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        number = Fraction(0)
-    if number <= 0:
-        raise typer.BadParameter(f"must be a number above zero, such as 0.5, 30 or 30000/1001; got '{text}'.")
-    return number
 
 
 @app.command()
@@ -42,12 +34,12 @@ def extract(
         str | None, typer.Option(help="What a file of weights is, where several cards fit it.")
     ] = None,
     every: Annotated[
-        Fraction, typer.Option(parser=_positive, metavar="SECONDS", help="From one clip to the next.")
+        Fraction, typer.Option(parser=positive, metavar="SECONDS", help="From one clip to the next.")
     ] = Fraction(1),
     rate: Annotated[
         Fraction | None,
         typer.Option(
-            parser=_positive,
+            parser=positive,
             metavar="FPS",
             help="Frames per second by which clips are cut (AVA: 30); by default the video's own.",
         ),
