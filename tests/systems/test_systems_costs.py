@@ -36,10 +36,8 @@ def test_slowfast_r50_as_a_detector_has_33_8_million_parameters():
 def test_the_literal_head_is_as_large_as_the_released_one():
     """25.78 M: reduction, pair convolutions, two relation blocks, actor layer, two heads of 40 without bias."""
     model = SYSTEMS["mule-literal"].build(Sizes(2304, num_classes=40))
-    null_object, head_biases, norms = 1024, 80, 3 * 2 * 512
     count = sum(p.numel() for p in model.parameters())
     assert count / 1e6 == pytest.approx(25.78, abs=0.01)
-    assert count > null_object + head_biases + norms
 
 
 def test_every_system_has_a_cost_and_relations_cost_more_than_none():

@@ -6,7 +6,7 @@ makes of that. All share backbones, boxes, batches and scores, so that a compari
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import cast
 
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
@@ -28,7 +28,6 @@ from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import PUBLISHED, RelationSettings
 
-RelationKind = Literal["grid", "factored", "none"]
 Targets = Shaped[Tensor, "actors classes"]
 
 STATIC_BIAS = "static_bias"
@@ -172,7 +171,7 @@ def _minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
 
 
 def _minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    return Objective(beta_loss(output.evidence, targets))
+    return Objective(_beta(output, targets))
 
 
 def _minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:

@@ -95,7 +95,7 @@ class TrainingRun:
         return self.progress
 
     def timings(self) -> dict[str, float]:
-        """Seconds of this session that went into steps, waiting for batches, validations and checkpoints."""
+        """Seconds since the start, or the resumption, that went into steps, waiting for batches, validations and checkpoints."""
         return {name: round(seconds, 3) for name, seconds in self._seconds.items()}
 
     def _train(self) -> None:
