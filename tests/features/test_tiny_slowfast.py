@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from mule.errors import ShapeError
-from mule.features.tiny import Block, TinySlowFast, as_patches, with_neighbours
+from mule.features.tiny import Block, TimeConv, TinySlowFast, as_patches
 
 
 def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):
@@ -24,13 +24,28 @@ def test_patches_are_pixel_unshuffle_frame_by_frame():
     assert patches.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_neighbours_are_a_convolution_along_time():
-    x = torch.randn(2 * 5, 4, 3, 3, generator=torch.Generator().manual_seed(1))
-    weight = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(2))
-    ours = F.conv2d(with_neighbours(x, 5), weight.flatten(1)[:, :, None, None])
-    stacked = x.unflatten(0, (2, 5)).transpose(1, 2)
-    expected = F.conv3d(stacked, weight.transpose(1, 2)[..., None, None], padding=(1, 0, 0))
-    torch.testing.assert_close(ours, expected.transpose(1, 2).flatten(0, 1), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("num_frames", [1, 2, 5])
+def test_a_convolution_along_time_is_a_convolution_over_three_frames(num_frames):
+    torch.manual_seed(0)
+    layer = TimeConv(4, 6).eval()
+    x = torch.randn(2 * num_frames, 4, 3, 3)
+    weight = layer.conv.weight.unflatten(0, (3, 6))[
+        ..., 0, 0
+    ]  # what a frame says of the next, itself, the last
+    stacked = x.unflatten(0, (2, num_frames)).transpose(1, 2)
+    expected = F.conv3d(stacked, weight.permute(1, 2, 0)[..., None, None], padding=(1, 0, 0))
+    ours = layer(x, num_frames)
+    torch.testing.assert_close(ours, layer.norm(expected.transpose(1, 2).flatten(0, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_still_scene_is_nothing_to_the_fast_pathway():
+    torch.manual_seed(0)
+    network = TinySlowFast().eval()
+    frame = some_clips(frames=1)
+    other = some_clips(frames=1, seed=1)
+    still, another = (network(each.expand(-1, -1, 8, -1, -1)) for each in (frame, other))
+    torch.testing.assert_close(still.maps[1], another.maps[1], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(still.maps[0], another.maps[0], atol=1e-3)
 
 
 def test_a_clip_does_not_depend_on_the_others():

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from mule.cli import data, data_from, data_split, evaluate, features, models, stage, train, weights
 from mule.errors import MuleError
+from mule.heap import keep_freed_memory
 
 
 class _Commands(TyperGroup):
@@ -54,4 +55,5 @@ def main(
 
 def run() -> None:
     """Run the command line; wrong input ends in one sentence on stderr and exit code 2."""
+    keep_freed_memory()
     app()
