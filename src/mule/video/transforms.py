@@ -60,7 +60,9 @@ def normalised(
         frames = frames.flip(1)
     std = frames.new_tensor(normalisation.std, dtype=torch.float32)[:, None, None, None]
     mean = frames.new_tensor(normalisation.mean, dtype=torch.float32)[:, None, None, None]
-    return frames.transpose(0, 1).float().mul(normalisation.scale).sub_(mean).div_(std)
+    return torch.addcmul(
+        -mean / std, frames.transpose(0, 1).float(), normalisation.scale / std
+    )  # in one pass
 
 
 def slow_and_fast(
@@ -204,13 +206,25 @@ def jitter_colours(
     strengths = (brightness, contrast, saturation)
     if min(strengths) < 0 or max(strengths) > 1:
         raise RangeError(f"brightness, contrast and saturation must lie in [0, 1]; got {strengths}.")
-    recoloured = frames.float()
+    recoloured = frames.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
     for kind in torch.randperm(3, generator=generator).tolist():
         weight = 1 + strengths[kind] * (2 * torch.rand((), generator=generator).item() - 1)
-        grey = (recoloured * recoloured.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
-        base = (0.0, grey.mean(dim=(2, 3), keepdim=True), grey)[kind]
-        recoloured = (weight * recoloured + (1 - weight) * base).clamp(0, 255)
+        grey = (_no_grey, _mean_grey, _grey)[kind](recoloured)
+        recoloured.mul_(weight).add_(grey, alpha=1 - weight).clamp_(0, 255)
     return recoloured
+
+
+def _no_grey(frames: Frames) -> Float[Tensor, ""]:
+    return frames.new_zeros(())
+
+
+def _mean_grey(frames: Frames) -> Float[Tensor, "frames 1 1 1"]:
+    return _grey(frames.mean(dim=(2, 3), keepdim=True))
+
+
+def _grey(frames: Frames) -> Float[Tensor, "frames 1 rows cols"]:
+    red, green, blue = frames.split(1, dim=1)
+    return (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 @dataclass(frozen=True)
