@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from mule.errors import ShapeError
-from mule.features.tiny import Block, TimeConv, TinySlowFast, as_patches
+from mule.features.tiny import Block, Stem, TimeConv, TinySlowFast
 
 
 def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):
@@ -16,12 +16,13 @@ def test_maps_lie_at_an_eighth_of_the_input_with_a_quarter_of_the_frames_in_the_
     assert features.stride == 8
 
 
-def test_patches_are_pixel_unshuffle_frame_by_frame():
-    clips = some_clips()
-    expected = F.pixel_unshuffle(clips.transpose(1, 2).flatten(0, 1), 4)
-    patches = as_patches(clips)
-    assert torch.equal(patches, expected)
-    assert patches.is_contiguous(memory_format=torch.channels_last)
+def test_what_changes_is_every_frame_minus_the_mean_frame():
+    torch.manual_seed(0)
+    stem, clips = Stem(4, 6, sees_change=True).eval(), some_clips()
+    everything = Stem(4, 6, sees_change=False).eval()
+    everything.load_state_dict(stem.state_dict())
+    expected = everything(clips - clips.mean(dim=2, keepdim=True))
+    torch.testing.assert_close(stem(clips), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_frames", [1, 2, 5])

@@ -1,15 +1,15 @@
 """A SlowFast small enough to be trained on a laptop: the backbone of the rendered benchmark.
 
-frames ── 4 × 4 pixels into channels ──┬── every α-th ─────────▶ slow: stem ─▶ res2 ─▶ res3 ─▶ 64 channels
-                                       │                                 ▲       ▲
-                                       │                            lateral connections
-                                       │                                 │       │
-                                       └── all, minus their mean ▶ fast: stem ─▶ res2 ─▶ res3 ─▶ 32 channels
+frames ──┬── every α-th ─────────▶ slow: stem ─▶ res2 ─▶ res3 ─▶ 64 channels
+         │                                 ▲       ▲
+         │                            lateral connections
+         │                                 │       │
+         └── all, minus their mean ▶ fast: stem ─▶ res2 ─▶ res3 ─▶ 32 channels
 
 Slow sees what things look like; Fast sees what changes: every frame minus the mean of its clip, in which a still scene
 is nothing. So small a network would not find motion by itself before the scene has explained the labels away.
 
-Maps lie at an eighth of the input. Convolutions are two-dimensional, over (clips × frames), channels last in memory;
+Maps lie at an eighth of the input. After patches of 4 × 4 pixels convolutions are two-dimensional, over (clips × frames), channels last in memory;
 one along time is a 1 × 1 convolution that says three things of each frame, for itself, the next and the one before. On
 a CPU both are several times faster than small three-dimensional ones.
 """
@@ -56,16 +56,25 @@ class TimeConv(nn.Module):
         return self.norm((of_itself + by_last + by_next).flatten(0, 1).permute(0, 3, 1, 2))
 
 
-class Stem(nn.Sequential):
-    """From patches to a map at half their rows and columns."""
+class Stem(nn.Module):
+    """From pixels to a map at an eighth of their rows and columns; optionally of what changes alone."""
 
-    def __init__(self, width: int, width_out: int) -> None:
-        super().__init__(
-            NormalisedConv(3 * PATCH**2, width),
-            nn.ReLU(inplace=True),
-            NormalisedConv(width, width_out, kernel=3, stride=2),
-            nn.ReLU(inplace=True),
-        )
+    def __init__(self, width: int, width_out: int, *, sees_change: bool) -> None:
+        super().__init__()
+        self.sees_change = sees_change
+        self.patches = nn.Conv3d(3, width, (1, PATCH, PATCH), stride=(1, PATCH, PATCH), bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.conv = NormalisedConv(width, width_out, kernel=3, stride=2)
+
+    def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> Images:
+        """The first map of a pathway, frame by frame."""
+        x = self.patches(clips)
+        if self.sees_change:
+            x = x - x.mean(
+                dim=2, keepdim=True
+            )  # patches are linear: as if the mean frame had been taken away
+        frames = x.transpose(1, 2).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return F.relu(self.conv(F.relu(self.norm(frames), inplace=True)), inplace=True)
 
 
 class Block(nn.Module):
@@ -93,8 +102,8 @@ class TinySlowFast(nn.Module):
         super().__init__()
         self.stride = STRIDE
         self.channels = SLOW_WIDTH + FAST_WIDTH
-        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH)
-        self.fast_stem = Stem(FAST_STEM, FAST_WIDTH)
+        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=False)
+        self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, sees_change=True)
         self.lateral = nn.ModuleList(NormalisedConv(ALPHA * FAST_WIDTH, FAST_WIDTH) for _ in range(2))
         # as in its large relative, the Slow pathway looks along time only late
         self.slow = nn.ModuleList(
@@ -111,20 +120,12 @@ class TinySlowFast(nn.Module):
                 f"TinySlowFast needs a multiple of {ALPHA} frames, and rows and columns that are multiples of "
                 f"{STRIDE}; got {num_frames} frames of {rows} × {cols}."
             )
-        patches = as_patches(clips).unflatten(0, (num_clips, num_frames))
-        slow = self.slow_stem(patches[:, ALPHA // 2 :: ALPHA].flatten(0, 1))
-        fast = self.fast_stem((patches - patches.mean(dim=1, keepdim=True)).flatten(0, 1))
+        slow, fast = self.slow_stem(clips[:, :, ALPHA // 2 :: ALPHA]), self.fast_stem(clips)
         for i in range(2):
             slow = torch.cat([slow, F.relu(self.lateral[i](_side_by_side(fast)), inplace=True)], dim=1)
             slow, fast = self.slow[i](slow, num_frames // ALPHA), self.fast[i](fast, num_frames)
         maps = (each.unflatten(0, (num_clips, -1)).transpose(1, 2) for each in (slow, fast))
         return FeatureMaps(maps=tuple(maps), stride=self.stride)
-
-
-def as_patches(clips: Float[Tensor, "clips 3 frames rows cols"]) -> Images:
-    """Every frame as an image of patches: 4 × 4 pixels of three colours become 48 channels, last in memory."""
-    patches = clips.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
-    return patches.permute(0, 2, 3, 5, 1, 4, 6).flatten(4).flatten(0, 1).permute(0, 3, 1, 2)
 
 
 def _side_by_side(fast: Images) -> Images:
