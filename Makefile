@@ -11,6 +11,9 @@ demo: $(READY)            ## see it work: train two heads on made-up actors, fin
 test: $(READY)            ## every test
 	$(BIN)/python -m pytest -q -n 2
 
+quick: $(READY)           ## what answers in under three minutes
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
 setup: $(READY)           ## only the environment
 
 check: $(READY)           ## format, lint, types, import contracts

@@ -70,6 +70,7 @@ def train_my_share(rank):
     return train(actors[mine], context[clips], own_clips, targets[mine], distributed=True)
 
 
+@pytest.mark.slow
 def test_training_on_two_ranks_equals_training_on_one(tmp_path):
     actors, context, targets = batch()
     alone = train(actors, context, CLIP_INDEX, targets, distributed=False)

@@ -9,6 +9,7 @@ from record_goldens import GOLDENS, kept_values
 from seeded_weights import digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_equal_the_recorded_ones(name):
     recorded = json.loads(GOLDENS.read_text())[name]

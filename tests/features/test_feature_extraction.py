@@ -321,6 +321,7 @@ def trials(kind, folder):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_at_most_one_part(tmp_path):
     found = trials("kill", tmp_path)
     assert len(found) == 30
@@ -334,6 +335,7 @@ def test_a_kill_at_any_moment_loses_at_most_one_part(tmp_path):
     assert {each["num_reused"] for each in found} == {0, 3, 6, 9, 12}
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_on_one_video_both_get_its_features(tmp_path):
     for each in trials("race", tmp_path):

@@ -144,6 +144,7 @@ def test_nonlocal_block_equals_the_sum_over_all_places():
     torch.testing.assert_close(block(x), x + block.norm(block.out(found[None])))
 
 
+@pytest.mark.slow
 def test_gradients_reach_every_parameter_in_training():
     model = SlowFast(R50_8X8, num_classes=2).train()
     for module in model.modules():  # residual branches start at zero, which hides what lies before them

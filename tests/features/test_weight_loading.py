@@ -78,6 +78,7 @@ def test_every_format_under_any_name_gives_the_same_network(tmp_path, write, fil
     assert_holds(model, X3D)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -445,6 +446,7 @@ def test_one_tensor_under_two_names_is_refused(tmp_path):
         match_card(read_checkpoint(tmp_path / "a.pth"), card)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "asked", "complaint"),
     [

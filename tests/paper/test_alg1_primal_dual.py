@@ -54,6 +54,7 @@ def test_a_convex_problem_is_solved_with_its_true_multiplier(inner_steps):
     assert report.constraints["line"] == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.paper("Eq. 5")
 def test_a_quadratic_constraint_and_any_optimiser():
     """min ½‖θ − c‖² subject to ½‖θ‖² ≤ ½: the solution is c/‖c‖, the multiplier ‖c‖ − 1."""

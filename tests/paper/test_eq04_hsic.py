@@ -128,6 +128,7 @@ def test_independent_views_give_zero_on_average_where_the_biased_estimate_cannot
     assert np.mean(biased) > 0.01  # far above a tolerance of 0.001
 
 
+@pytest.mark.slow
 def test_actors_who_share_a_clip_look_dependent_unless_grouped():
     """Scene and evidence are drawn per clip, independently; four actors repeat both with a little noise."""
     grouped, ungrouped = [], []

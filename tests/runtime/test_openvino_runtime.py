@@ -117,6 +117,7 @@ def test_boxes_pooled_in_the_graph_equal_boxes_pooled_after_it(small, sampling):
         torch.testing.assert_close(compiled(clips, *of), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_a_compiled_backbone_takes_any_size_and_forgets_the_one_unused_longest(small, monkeypatch):
     backbone, _ = small

@@ -10,6 +10,7 @@ from mule.build import run_experiment
 pytestmark = pytest.mark.distributed
 
 
+@pytest.mark.slow
 def test_loss_constraint_multiplier_and_validation_are_those_of_one_process(tmp_path):
     alone = run_experiment(without_batch_statistics(tmp_path / "stage"), tmp_path / "one", listener=Heard())
     first, second = on_two_ranks(train_together, tmp_path)
