@@ -1,10 +1,13 @@
 """A clip that cannot be read is tried again, then skipped and listed; too many stop the run; nothing hangs."""
 
+import errno
 import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
+from multiprocessing.resource_sharer import DupFd
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from test_video_clips import READING, table_of
 from tiny_extraction import render
 from torch import Tensor
 
+from mule.datasets import loading
 from mule.datasets.batch_reading import SkipRule
 from mule.datasets.loading import ClipLoader, ReadAhead, WorkerLost, worker_loss_explained
 from mule.datasets.samples import ClipName
@@ -134,33 +138,133 @@ def test_wrong_annotations_and_bugs_are_no_unreadable_clips(num_workers):
             assert str(caught.value) == "actor boxes must lie in the frame."
 
 
-def kill_a_worker():
-    worker = multiprocessing.active_children()[0]
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGKILL)
+class Watched:
+    """A loader that has handed out its first batch, and its own two workers; tests before may have left others."""
+
+    def __init__(self):
+        others = multiprocessing.active_children()
+        self.loader = loader_of(MadeClips(14, delay_s=0.02), num_workers=2)
+        self.batches = iter(self.loader)
+        self.seen = [contents(next(self.batches))]
+        self.workers = [worker for worker in multiprocessing.active_children() if worker not in others]
+        assert len(self.workers) == 2
+
+    def kill_one(self):
+        self.workers[0].kill()
+
+    def kill_one_and_read_on(self):
+        self.kill_one()
+        self.seen.extend(map(contents, self.batches))
+
+    def kill_one_during_a_step(self):
+        self.kill_one()
+        time.sleep(60)  # torch interrupts the sleep
+
+    def goes_on_to_the_same_bits(self):
+        return self.seen + epoch_of(self.loader) == epoch_of(loader_of())
+
+    def left_nothing(self):
+        """Torch looks for lost workers of all loaders whenever any child ends."""
+        for _ in range(2):
+            child = multiprocessing.get_context("fork").Process(target=int)
+            child.start()
+            child.join()
+        return not any(worker.is_alive() for worker in self.workers)
+
+
+LOSS = r"worker processes must live as long as the loader; one is gone .*memory"
 
 
 def test_a_killed_worker_is_a_clear_error_and_the_loader_goes_on_after_it():
-    loader = loader_of(MadeClips(14, delay_s=0.02), num_workers=2)
-    batches = iter(loader)
-    seen = [contents(next(batches))]
-    kill_a_worker()
-    with pytest.raises(
-        WorkerLost, match=r"worker processes must live as long as the loader; one is gone .*memory"
-    ):
-        seen.extend(map(contents, batches))
-    assert seen + epoch_of(loader) == epoch_of(loader_of())
+    watched = Watched()
+    with pytest.raises(WorkerLost, match=LOSS), worker_loss_explained():
+        watched.kill_one_and_read_on()
+    assert watched.goes_on_to_the_same_bits()
 
 
 def test_a_worker_killed_during_a_step_is_the_same_clear_error():
-    loader = loader_of(MadeClips(14, delay_s=0.02), num_workers=2)
-
-    def step(_):
-        kill_a_worker()
-        time.sleep(10)  # torch interrupts the sleep
-
+    watched = Watched()
     with pytest.raises(WorkerLost, match="With num_workers=0"), worker_loss_explained():
-        list(map(step, loader))
+        watched.kill_one_during_a_step()
+    assert watched.goes_on_to_the_same_bits()
+
+
+def test_of_a_closed_loader_nothing_is_left_though_a_traceback_holds_it():
+    watched = Watched()
+    with pytest.raises(WorkerLost) as caught, worker_loss_explained():
+        watched.kill_one_and_read_on()
+    watched.loader.close()
+    assert watched.left_nothing()
+    assert caught.value.__traceback__ is not None
+
+
+def broken_pipe(*_):
+    raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+
+def test_a_worker_whose_pipes_close_before_it_is_dead_is_told_once(monkeypatch):
+    watched = Watched()
+
+    def dies_soon(*_):
+        threading.Timer(0.3, watched.kill_one).start()
+        broken_pipe()
+
+    monkeypatch.setattr(DupFd, "detach", dies_soon)
+    with pytest.raises(WorkerLost, match=LOSS):
+        list(watched.batches)
+    assert watched.left_nothing()
+
+
+def test_a_broken_pipe_of_living_workers_is_what_it_is(monkeypatch):
+    watched = Watched()
+    monkeypatch.setattr(DupFd, "detach", broken_pipe)
+    monkeypatch.setattr(loading, "_DEATH_S", 0.1)
+    with pytest.raises(ConnectionResetError):
+        list(watched.batches)
+    assert watched.left_nothing()
+
+
+def test_workers_lost_in_an_iteration_nobody_finished_are_replaced():
+    watched = Watched()
+    with pytest.raises(RuntimeError, match="killed by signal"):
+        watched.kill_one_during_a_step()
+    assert watched.goes_on_to_the_same_bits()
+
+
+def test_closing_while_a_worker_is_killed_is_no_error(monkeypatch):
+    watched = Watched()
+    worker = watched.workers[0]
+    pid = int(worker.pid or 0)
+    os.kill(pid, signal.SIGSTOP)  # or it might end in peace before
+    told = []
+
+    def killed_meanwhile(**_):
+        try:
+            worker.kill()
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except RuntimeError as error:
+            told.append(error)
+            raise
+
+    monkeypatch.setattr(worker, "join", killed_meanwhile)
+    watched.loader.close()
+    assert len(told) == 1
+    assert watched.left_nothing()
+
+
+class Buggy(MadeClips):
+    """A bug whose error has the type of torch's word about a lost worker."""
+
+    def __getitem__(self, position):
+        raise RuntimeError("sizes differ")
+
+
+def test_an_error_of_a_living_worker_is_no_lost_worker():
+    with pytest.raises(
+        RuntimeError, match=r"(?s)Caught RuntimeError in DataLoader worker .* sizes differ"
+    ) as caught:
+        list(loader_of(Buggy(), num_workers=1))
+    assert not isinstance(caught.value, WorkerLost)
 
 
 def test_other_errors_pass_through_unexplained():

@@ -12,10 +12,13 @@ A clip that cannot be read is skipped and listed; above a share of the epoch's c
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as _WorkersIterator  # pyright: ignore[reportPrivateUsage] - alone knows its workers
 
 from mule.datasets.batch_reading import BatchReader, ReadBatch, SkippedClip, SkipRule
 from mule.datasets.batches import ActorBatch
@@ -25,6 +28,8 @@ from mule.datasets.views import ClipView
 from mule.errors import MuleError, RangeError, VideoError
 
 _MOST_SHOWN = 10
+_DEATH_S = 5.0
+"""How long a process may take from its last pipe to its end; on a busy machine more than an instant."""
 
 
 class WorkerLost(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
@@ -97,6 +102,7 @@ class ClipLoader:
         self._reader = BatchReader(samples, sampler, view, self._rule)
         self._ahead = read_ahead or ReadAhead()
         self._loader: DataLoader[ReadBatch | MuleError] | None = None
+        self._upcoming: Iterator[ReadBatch | MuleError] | None = None
 
     @property
     def epoch(self) -> int:
@@ -121,25 +127,17 @@ class ClipLoader:
         """
         try:
             with worker_loss_explained():
-                upcoming = iter(self._data_loader())
-            while True:
-                with worker_loss_explained():
-                    read = next(upcoming, None)
-                if read is None:
-                    break
-                if isinstance(read, MuleError):
-                    raise read
-                self._place.num_batches += 1
-                self._note_skipped(read.skipped)
-                yield read.batch
-        except MuleError:
+                yield from self._remaining()
+        except Exception:
             self.close()
             raise
         self._place.epoch, self._place.num_batches = self.epoch + 1, 0
 
     def close(self) -> None:
-        """Ends the workers; the next iteration starts new ones."""
-        self._loader = None
+        """Ends the workers, so that nothing is heard of them again; the next iteration starts new ones."""
+        upcoming, self._upcoming, self._loader = self._upcoming, None, None
+        if isinstance(upcoming, _WorkersIterator):
+            _end_workers(upcoming)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch comes from, in plain numbers and texts. It does not depend on ranks or workers."""
@@ -169,6 +167,17 @@ class ClipLoader:
             )
         self._place.epoch, self._place.num_batches = int(state["epoch"]), int(state["num_batches"])
         self.skipped = [SkippedClip(**clip) for clip in state["skipped"]]
+
+    def _remaining(self) -> Iterator[ActorBatch]:
+        if any(not worker.is_alive() for worker in _workers_of(self._upcoming)):
+            self.close()  # lost in an iteration that nobody finished
+        self._upcoming = upcoming = iter(self._data_loader())
+        while (read := _next_of(upcoming)) is not None:
+            if isinstance(read, MuleError):
+                raise read
+            self._place.num_batches += 1
+            self._note_skipped(read.skipped)
+            yield read.batch
 
     def _data_loader(self) -> "DataLoader[ReadBatch | MuleError]":
         if self._loader is None:
@@ -216,14 +225,62 @@ def worker_loss_explained() -> Generator[None, None, None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, MuleError) or "DataLoader worker" not in str(error):
+        if not _tells_of_a_loss(error):
             raise
-        raise WorkerLost(
-            f"worker processes must live as long as the loader; one is gone ({str(error).strip()}). Most often memory "
-            "ran out: lower num_workers, prefetch_batches or batch_clips, or give a container more shared memory "
-            "(--shm-size). With num_workers=0 the same clips are read in this process, where an error shows itself. "
-            "The last saved state goes on with the batch after it."
-        ) from error
+        raise _explained(str(error).strip()) from error
+
+
+def _tells_of_a_loss(error: RuntimeError) -> bool:
+    """Whether torch says that a process is gone; what a living worker raised names no process id."""
+    return not isinstance(error, MuleError) and str(error).startswith("DataLoader worker (pid")
+
+
+def _explained(loss: str) -> WorkerLost:
+    return WorkerLost(
+        f"worker processes must live as long as the loader; one is gone ({loss}). Most often memory ran out: lower "
+        "num_workers, prefetch_batches or batch_clips, or give a container more shared memory (--shm-size). With "
+        "num_workers=0 the same clips are read in this process, where an error shows itself. The last saved state "
+        "goes on with the batch after it."
+    )
+
+
+def _next_of(upcoming: Iterator[ReadBatch | MuleError]) -> ReadBatch | MuleError | None:
+    """What was read next; None at the end of the epoch.
+
+    The pipes of a worker that is killed close before it is dead. Torch then still counts it among the living, lets
+    the error of the pipe out, and speaks of the worker when the program is elsewhere. So its end is waited for here.
+    """
+    try:
+        return next(upcoming, None)
+    except (OSError, EOFError) as error:
+        workers = _workers_of(upcoming)
+        ended = wait([worker.sentinel for worker in workers], timeout=_DEATH_S if workers else 0)
+        lost = [worker for worker in workers if worker.sentinel in ended]
+        if not lost:
+            raise
+        for worker in lost:
+            worker.join()
+        codes = "; ".join(f"process {worker.pid} ended with exit code {worker.exitcode}" for worker in lost)
+        raise _explained(codes) from error
+
+
+def _workers_of(upcoming: Iterator[Any] | None) -> list[BaseProcess]:
+    if not isinstance(upcoming, _WorkersIterator):
+        return []
+    return upcoming._workers  # pyright: ignore[reportPrivateUsage]
+
+
+def _end_workers(upcoming: _WorkersIterator) -> None:
+    """No worker lives after it, nor does torch watch one, whoever still holds the iterator (a traceback does).
+
+    If one is lost just now torch may say so once more; it then forgets them all.
+    """
+    while True:
+        try:
+            return upcoming._shutdown_workers()  # pyright: ignore[reportPrivateUsage] - there is no public way
+        except RuntimeError as error:
+            if not _tells_of_a_loss(error):
+                raise
 
 
 class _Orders(Sampler[BatchOrder]):
