@@ -11,14 +11,20 @@ if TYPE_CHECKING:
     from mule.detection.tracks import link_actors
     from mule.errors import MuleError
     from mule.evaluation.ava import evaluate_ava
+    from mule.evaluation.coverage import coverage
     from mule.evaluation.mean_ap import mean_average_precision
     from mule.evaluation.metrics import auroc, threshold_at_false_alarm_rate
     from mule.evaluation.open_set import evaluate_open_set
+    from mule.evidence.fusion import fused_evidence
     from mule.evidence.head import EvidenceHead
     from mule.evidence.opinion import combined_belief, opinion_from
     from mule.features.loading import load_backbone
     from mule.features.pooling import box_features, context_map
     from mule.features.published import find_card
+    from mule.heap import keep_freed_memory
+    from mule.novelty.calibration import CalibratedScore
+    from mule.novelty.combining import CombinedScore
+    from mule.novelty.drift import DriftAlarm
     from mule.novelty.fitted import ClassNormalisedEvidence, FittedScore
     from mule.novelty.scores import (
         NOVELTY_BY_KIND,
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
         positive_evidence_novelty,
         positive_log_evidence_novelty,
     )
+    from mule.novelty.thresholds import threshold_named
     from mule.objective.beta_loss import beta_loss, expected_cross_entropy
     from mule.objective.hsic import (
         biased_hsic,
@@ -75,6 +82,13 @@ _MODULE_OF = {
     "belief_novelty": "novelty.scores",
     "FittedScore": "novelty.fitted",
     "ClassNormalisedEvidence": "novelty.fitted",
+    "CalibratedScore": "novelty.calibration",
+    "CombinedScore": "novelty.combining",
+    "threshold_named": "novelty.thresholds",
+    "DriftAlarm": "novelty.drift",
+    "fused_evidence": "evidence.fusion",
+    "coverage": "evaluation.coverage",
+    "keep_freed_memory": "heap",
     "auroc": "evaluation.metrics",
     "threshold_at_false_alarm_rate": "evaluation.metrics",
     "evaluate_open_set": "evaluation.open_set",

@@ -1,0 +1,169 @@
+"""A novelty score as a p-value: the share of known actors that look at least this strange."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mule.errors import RangeError
+from mule.novelty.held_out import HeldOutModule, num_at_or_above, require_novelty, sorted_held_out
+from mule.records import Novelty
+
+TAIL_SHARE = 0.05
+"""The share of held-out known actors whose excess sets the exponential tail."""
+FEWEST_HELD_OUT = round(1 / TAIL_SHARE)
+LARGEST_ODDS = 10_000
+"""Nothing rarer than 1 in this many is claimed in words."""
+
+_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def conformal_p_value(
+    novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
+) -> Float[Tensor, " actors"]:
+    """The actor's place among itself and the held-out known actors, counted from the strangest (conformal p-value).
+
+        p = (1 + #{held-out ≥ s}) / (n + 1)
+
+    *Conformal guarantee*: if the actor is exchangeable with the n held-out ones, P(p ≤ a) ≤ a for every a, whatever
+    the score and its distribution; ties only lower the left side. Without ties P(p ≤ a) is ⌊a·(n + 1)⌋/(n + 1). The
+    probability runs over actor and held-out actors together. Actors of one track or clip are not exchangeable with
+    those of another one by one: hold out whole clips, and give one actor per track where the promise matters.
+
+    `held_out` is ascending.
+
+    >>> held_out = torch.tensor([1.0, 2.0, 2.0, 3.0])
+    >>> conformal_p_value(torch.tensor([0.0, 2.0, 9.0]), held_out.double()).tolist()
+    [1.0, 0.8, 0.2]
+    """
+    return (1 + num_at_or_above(novelty, held_out)).double() / (len(held_out) + 1)
+
+
+def in_words(p_value: float, *, num_held_out: int) -> str:
+    """How rare this much novelty is among known actors, as a person would say it.
+
+    Odds are rounded to the nearest of 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, … What is rarer than 1 in 10,000, or
+    than one of the held-out actors the p-value rests on, is "fewer than": no more is claimed than was seen.
+
+    >>> in_words(0.0024, num_held_out=2000)
+    'only 1 in 400 known actors looks this strange'
+    >>> in_words(0.05, num_held_out=100)
+    'only 1 in 20 known actors looks this strange'
+    >>> in_words(1e-9, num_held_out=50_000)
+    'fewer than 1 in 10,000 known actors look this strange'
+    >>> in_words(0.3, num_held_out=100)
+    '1 in 3 known actors looks this strange'
+    """
+    if not 0 <= p_value <= 1:
+        raise RangeError(f"a p-value lies between 0 and 1; got {p_value}.")
+    if num_held_out < 1:
+        raise RangeError(
+            f"a p-value rests on at least one held-out actor; got num_held_out = {num_held_out}."
+        )
+    most = float(min(LARGEST_ODDS, num_held_out + 1))
+    if p_value * most < 1 - 1e-9:
+        return f"fewer than 1 in {_rounded_odds(most, down=True):,} known actors look this strange"
+    odds = _rounded_odds(1 / p_value)
+    if odds == 1:
+        return "most known actors look at least this strange"
+    return f"{'only ' if odds >= 10 else ''}1 in {odds:,} known actors looks this strange"
+
+
+@dataclass(frozen=True)
+class CalibratedNovelty:
+    """How novel each actor is, measured against held-out known actors.
+
+    `rank` is −log p with the exponential tail: it orders, adds up under Fisher's rule, and never saturates.
+    `conformal_p_value` is the p-value without the tail: it carries the guarantee.
+    """
+
+    rank: Float[Tensor, " actors"]
+    conformal_p_value: Float[Tensor, " actors"]
+    num_held_out: int
+
+    @property
+    def p_value(self) -> Float[Tensor, " actors"]:
+        """The share of known actors that look at least this strange; it may round to 0 where `rank` does not."""
+        return torch.exp(-self.rank)
+
+    @property
+    def novelty(self) -> Novelty:
+        """The same as every other score: value 1 − p, rank −log p."""
+        return Novelty(value=-torch.expm1(-self.rank), rank=self.rank)
+
+    def in_words(self) -> list[str]:
+        """One sentence per actor: "only 1 in 400 known actors looks this strange"."""
+        return [in_words(p, num_held_out=self.num_held_out) for p in self.p_value.tolist()]
+
+
+class CalibratedScore(HeldOutModule):
+    """Turns a novelty score (`Novelty.rank`) into a p-value on held-out known actors (tailed rank p-value).
+
+        p = (1 + #{held-out ≥ s}) / (n + 1)              for s ≤ q
+        p = (1 + m) / (n + 1) · exp(−(s − q) / e)        for s > q
+
+    q is the 95th percentile: the largest held-out value with at least 5 % of the held-out actors strictly above it (the
+    smallest value, where ties leave none). m is how many are above it, e their mean excess over it. The two parts
+    decrease and so does their join. Up to q this is the conformal p-value with its guarantee. Above q the tail is an
+    estimate: it lets actors beyond the largest held-out one still differ, and promises nothing; a promise is made
+    by `mule.novelty.thresholds`, on ranks alone.
+
+    The held-out actors must be known, must not have trained the score, and must not be tested.
+    """
+
+    held_out: Tensor
+    tail_start: Tensor
+    tail_excess: Tensor
+    num_in_tail: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held_out", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("tail_start", torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("tail_excess", torch.tensor(1.0, dtype=torch.float64))
+        self.register_buffer("num_in_tail", torch.tensor(0))
+
+    def fit(self, novelty: Float[Tensor, " held_out"]) -> None:
+        """Learns what is usual from the novelty of held-out known actors."""
+        held_out = sorted_held_out(novelty, fewest=FEWEST_HELD_OUT, purpose="a 95th percentile")
+        if held_out[0] == held_out[-1]:
+            raise RangeError(
+                f"held-out known actors must differ in novelty; all {len(held_out)} have {held_out[0].item():.6g}. "
+                "Calibrate `Novelty.rank`, which does not saturate, or look for dead outputs."
+            )
+        tail_start = _tail_start(held_out)
+        tail = held_out[held_out > tail_start]
+        self.held_out = held_out
+        self.tail_start = tail_start
+        self.tail_excess = (tail - tail_start).mean()
+        self.num_in_tail = torch.tensor(len(tail), device=held_out.device)
+        self.is_fitted = torch.tensor(True, device=held_out.device)
+
+    def forward(self, novelty: Float[Tensor, " actors"]) -> CalibratedNovelty:
+        """The calibrated novelty of each actor, from its `Novelty.rank`."""
+        self.require_fitted()
+        require_novelty(novelty)
+        conformal = conformal_p_value(novelty, self.held_out)
+        beyond = novelty.detach().to(self.held_out) - self.tail_start
+        tail_share = (1 + self.num_in_tail).double() / (len(self.held_out) + 1)
+        tail_rank = beyond / self.tail_excess - torch.log(tail_share)
+        rank = torch.where(beyond > 0, tail_rank, -torch.log(conformal))
+        return CalibratedNovelty(rank, conformal, num_held_out=len(self.held_out))
+
+
+def _tail_start(held_out: Float[Tensor, " held_out"]) -> Float[Tensor, ""]:
+    lowest_in_tail = held_out[-max(1, int(TAIL_SHARE * len(held_out)))]
+    below = int(torch.searchsorted(held_out, lowest_in_tail))
+    return held_out[max(0, below - 1)].clone()
+
+
+def _rounded_odds(odds: float, *, down: bool = False) -> int:
+    """The nearest round number by ratio, or the next one below; whole numbers under ten."""
+    if odds < 10:
+        return int(odds) if down else math.floor(odds + 0.5)
+    power = 10.0 ** math.floor(math.log10(odds) + 1e-12)
+    leading = odds / power
+    steps = [step for step in _STEPS if step <= leading * (1 + 1e-9)] if down else _STEPS
+    return round(power * min(steps, key=lambda step: abs(math.log(leading / step))))

@@ -1,0 +1,135 @@
+"""Known or novel: a threshold that is a promised false-alarm rate, and the decision with its meaning in words."""
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mule.errors import RangeError
+from mule.novelty.held_out import require_novelty, sorted_held_out
+
+_PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which actors are called novel, and what that means."""
+
+    is_novel: Bool[Tensor, " actors"]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """An actor is called novel when its novelty is above this.
+
+    `alarm_rate` is the share of known actors above it: promised if `is_promised`, else what was found among the
+    `num_held_out` held-out ones.
+    """
+
+    novelty: float
+    alarm_rate: float
+    num_held_out: int
+    is_promised: bool
+
+    @property
+    def meaning(self) -> str:
+        """What passing means: "95 % of known actors pass"."""
+        passing = f"{100 * (1 - self.alarm_rate):.4g} %"
+        if self.is_promised:
+            return f"{passing} of known actors pass"
+        return f"{passing} of {self.num_held_out:,} held-out known actors passed"
+
+    def decide(self, novelty: Float[Tensor, " actors"]) -> Decision:
+        """Known or novel, for each actor; at the threshold itself an actor is known."""
+        require_novelty(novelty)
+        return Decision(is_novel=novelty.detach().double() > self.novelty, meaning=self.meaning)
+
+
+def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: float) -> Threshold:
+    """At most `alarm_rate` of known actors lie above it (conformal quantile).
+
+        the ⌈(n + 1)·(1 − a)⌉-th smallest of the n held-out values
+
+    *Conformal guarantee*: an actor exchangeable with the held-out ones is flagged with probability at most a. It is
+    the same decision as "conformal p-value ≤ a". The probability includes the choice of the held-out actors: with these
+    n, the share flagged is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, that is a ± √(a(1 − a)/n) or so.
+
+    `mule.evaluation.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this speaks of the next one.
+
+    Raises:
+        TooFewActors: n < 1/a − 1, so that no value keeps the promise.
+    """
+    if not 0 < alarm_rate < 1:
+        raise RangeError(f"the promised false-alarm rate must lie between 0 and 1; got {alarm_rate}.")
+    ascending = sorted_held_out(
+        held_out,
+        fewest=_fewest_held_out(alarm_rate),
+        purpose=f"a promise of at most {100 * alarm_rate:.4g} % false alarms",
+    )
+    flagged = _num_allowed(alarm_rate, len(ascending))
+    return Threshold(
+        novelty=ascending[len(ascending) - flagged].item(),
+        alarm_rate=alarm_rate,
+        num_held_out=len(ascending),
+        is_promised=True,
+    )
+
+
+def chosen_threshold(held_out: Float[Tensor, " held_out"], *, novelty: float) -> Threshold:
+    """A value somebody chose, with the share of held-out known actors above it; nothing is promised."""
+    if not math.isfinite(novelty):
+        raise RangeError(f"a threshold must be finite; got {novelty}.")
+    ascending = sorted_held_out(held_out, fewest=1, purpose="the meaning of a threshold")
+    above = int((ascending > novelty).sum())
+    return Threshold(
+        novelty=novelty,
+        alarm_rate=above / len(ascending),
+        num_held_out=len(ascending),
+        is_promised=False,
+    )
+
+
+def threshold_named(text: str, held_out: Float[Tensor, " held_out"]) -> Threshold:
+    """The threshold that `known-95` (95 % of known actors pass) or a plain novelty such as `3.2` stands for."""
+    if _PROMISE.fullmatch(text):
+        return promised_threshold(held_out, alarm_rate=promised_alarm_rate(text))
+    try:
+        novelty = float(text)
+    except ValueError:
+        raise RangeError(
+            f"a threshold must be a promise such as known-95 or a novelty such as 3.2; got {text!r}."
+        ) from None
+    return chosen_threshold(held_out, novelty=novelty)
+
+
+def promised_alarm_rate(name: str) -> float:
+    """The share of known actors that may be flagged by a promise of its name.
+
+    >>> promised_alarm_rate("known-95"), promised_alarm_rate("known-99.9")
+    (0.05, 0.001)
+    """
+    found = _PROMISE.fullmatch(name)
+    if not found or Decimal(found[1]) == 0:
+        raise RangeError(
+            f"a promise must be known- and the share of known actors that pass, above 0 and below 100 %, such as "
+            f"known-95 or known-99.5; got {name!r}."
+        )
+    return float((100 - Decimal(found[1])) / 100)
+
+
+def _num_allowed(alarm_rate: float, num_held_out: int) -> int:
+    """The largest j with j/(n + 1) ≤ a, that is ⌊a·(n + 1)⌋ without its rounding error."""
+    allowed = int(alarm_rate * (num_held_out + 1)) + 1
+    while allowed / (num_held_out + 1) > alarm_rate:
+        allowed -= 1
+    return allowed
+
+
+def _fewest_held_out(alarm_rate: float) -> int:
+    """The smallest n that lets one of n + 1 actors be flagged."""
+    fewest = max(1, math.ceil(1 / alarm_rate) - 1)
+    return fewest + (_num_allowed(alarm_rate, fewest) == 0)
