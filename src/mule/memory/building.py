@@ -1,0 +1,209 @@
+"""A memory built, calibrated, added to, merged, and made to forget."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from mule.errors import RangeError, ShapeError
+from mule.evidence.head import exp_evidence
+from mule.memory.held_out import HeldOut
+from mule.memory.kernel import entry_scales, reach_of, weigh
+from mule.memory.memory import (
+    NUM_NEIGHBOURS,
+    EvidenceMemory,
+    Kernel,
+    Places,
+    require_same_model,
+    unit_features,
+)
+from mule.memory.opinion import best_evidence_scale
+from mule.records import Evidence
+
+
+@dataclass(frozen=True)
+class SeenActors:
+    """Actors that a memory may take in: what the network's last layer saw of each, what it did, and where."""
+
+    features: Float[Tensor, "actors dim"]
+    labels: Shaped[Tensor, "actors classes"]
+    places: Places
+
+    def __post_init__(self) -> None:
+        if not len(self.features) == len(self.labels) == len(self.places):
+            raise ShapeError(
+                "features, labels and places must be of the same actors; got "
+                f"{len(self.features)}, {len(self.labels)} and {len(self.places)}."
+            )
+        is_nothing = self.features.abs().amax(dim=1) == 0 if self.features.numel() else torch.zeros(0)
+        if is_nothing.any():
+            raise RangeError(
+                f"a remembered actor must have a feature other than zeros; {int(is_nothing.sum())} of "
+                f"{len(self.features)} have not, the first is actor {int(torch.nonzero(is_nothing)[0])}. The network's "
+                "last layer is dead for them."
+            )
+
+    def at(self, rows: Shaped[Tensor, " chosen"]) -> "SeenActors":
+        """Some of these actors."""
+        return SeenActors(self.features[rows], self.labels[rows], self.places[rows])
+
+
+def build_memory(
+    actors: SeenActors,
+    *,
+    class_names: Sequence[str],
+    model: str,
+    num_neighbours: int = NUM_NEIGHBOURS,
+) -> EvidenceMemory:
+    """A memory of training actors, seen without augmentation; it must be calibrated before it is asked.
+
+    Args:
+        actors: one row each; novel actors, who do no known action, are refused.
+        class_names: of the labels' columns.
+        model: SHA-256 of the weights that made the features.
+        num_neighbours: k.
+
+    Raises:
+        TooFewActors: an entry has fewer than k others from other groups.
+    """
+    _require_known(actors)
+    return _measured(
+        unit_features(actors.features).float(),
+        actors.labels.float(),
+        torch.ones(len(actors.labels)),
+        actors.places,
+        (tuple(class_names), model, num_neighbours),
+    )
+
+
+def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
+    """The same memory with ρ and S set from held-out known actors.
+
+    The network's evidence is read off its outputs as tied and exponential: e⁺ = e^h, e⁻ = e^−h.
+    """
+    require_same_model(memory.model, held_out.model, what="memory and held-out actors")
+    missing = [name for name in memory.class_names if name not in held_out.class_names]
+    if missing:
+        raise RangeError(
+            f"held-out actors must have outputs for every remembered action; there are none for {', '.join(missing)}."
+        )
+    columns = torch.tensor(
+        [held_out.class_names.index(name) for name in memory.class_names], dtype=torch.int64
+    )
+    labels, outputs = held_out.labels[:, columns], held_out.outputs[:, columns]
+    is_known = (labels > 0).any(dim=1)  # what a memory has forgotten is no longer known
+    features, labels, outputs = held_out.features[is_known], labels[is_known], outputs[is_known]
+    kernel = replace(memory.kernel, reach=reach_of(memory, features), evidence_scale=None)
+    reached = replace(memory, kernel=kernel)
+    network = Evidence(exp_evidence(outputs), exp_evidence(-outputs))
+    scale = best_evidence_scale(reached, weigh(reached, features), network=network, labels=labels)
+    return replace(reached, kernel=replace(kernel, evidence_scale=scale))
+
+
+def add(memory: EvidenceMemory, actors: SeenActors) -> EvidenceMemory:
+    """The memory with more actors of the same model and classes; scales are measured anew, ρ and S must be set again.
+
+    An actor that is there already (same video, time and box) is left out.
+    """
+    _require_known(actors)
+    return merge(
+        memory,
+        EvidenceMemory(
+            features=unit_features(actors.features).float(),
+            labels=actors.labels.float(),
+            counts=torch.ones(len(actors.labels)),
+            scales=torch.ones(len(actors.labels)),  # until merging measures them
+            places=actors.places,
+            class_names=memory.class_names,
+            kernel=memory.kernel,
+            model=memory.model,
+        ),
+    )
+
+
+def merge(first: EvidenceMemory, second: EvidenceMemory) -> EvidenceMemory:
+    """Both memories as one; scales are measured anew, ρ and S must be set again.
+
+    An entry of the second that the first has too (same video, time and box) is left out. Both must know the same
+    actions: an action that only one knows is not known to be absent from the other's actors.
+    """
+    require_same_model(first.model, second.model, what="merged memories")
+    if set(first.class_names) != set(second.class_names):
+        different = sorted(set(first.class_names) ^ set(second.class_names))
+        raise RangeError(
+            f"merged memories must know the same actions; only one knows {', '.join(different)}. Forget these there, or "
+            "teach them to the other."
+        )
+    columns = torch.tensor([second.class_names.index(name) for name in first.class_names], dtype=torch.int64)
+    known_places = set(_identities(first.places))
+    is_new = torch.tensor([each not in known_places for each in _identities(second.places)], dtype=torch.bool)
+    places = joined_places(first.places, second.places[is_new])
+    return _measured(
+        torch.cat([first.features, second.features[is_new]]),
+        torch.cat([first.labels, second.labels[is_new][:, columns]]),
+        torch.cat([first.counts, second.counts[is_new]]),
+        places,
+        (first.class_names, first.model, first.kernel.num_neighbours),
+    )
+
+
+def forget(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
+    """The memory without an action; entries that then do no remembered action go. ρ and S must be set again."""
+    if class_name not in memory.class_names:
+        raise RangeError(
+            f"an action to forget must be remembered; got '{class_name}', there are {', '.join(memory.class_names)}."
+        )
+    kept = torch.tensor([name != class_name for name in memory.class_names], dtype=torch.bool)
+    labels = memory.labels[:, kept]
+    rows = torch.nonzero((labels > 0).any(dim=1)).flatten()
+    names = tuple(name for name in memory.class_names if name != class_name)
+    return _measured(
+        memory.features[rows],
+        labels[rows],
+        memory.counts[rows],
+        memory.places[rows],
+        (names, memory.model, memory.kernel.num_neighbours),
+    )
+
+
+def _require_known(actors: SeenActors) -> None:
+    is_novel = ~(actors.labels > 0).any(dim=1)
+    if is_novel.any():
+        raise RangeError(
+            f"a memory holds known actors; {int(is_novel.sum())} of {len(is_novel)} do no known action, the first is "
+            f"actor {int(torch.nonzero(is_novel)[0])}. Leave them out, or teach what they do."
+        )
+
+
+def _measured(
+    features: Tensor, labels: Tensor, counts: Tensor, places: Places, facts: tuple[tuple[str, ...], str, int]
+) -> EvidenceMemory:
+    """A memory whose scales are measured among its entries; without entries there is nothing to measure."""
+    class_names, model, num_neighbours = facts
+    scales = entry_scales(features, places.group_index, num_neighbours=num_neighbours)
+    typical = scales.median().item() if len(scales) else 1.0
+    return EvidenceMemory(
+        features, labels, counts, scales, places, class_names, Kernel(num_neighbours, typical), model
+    )
+
+
+def _identities(places: Places) -> list[tuple[object, ...]]:
+    return [
+        (video, None if math.isnan(time_s) else time_s, *box)
+        for video, time_s, box in zip(
+            places.videos(), places.time_s.tolist(), places.boxes_xyxy_unit.tolist(), strict=True
+        )
+    ]
+
+
+def joined_places(first: Places, second: Places) -> Places:
+    """The places of the first actors, then those of the second; the same name is the same video or group."""
+    return Places.of(
+        [*first.videos(), *second.videos()],
+        torch.cat([first.time_s, second.time_s]),
+        torch.cat([first.boxes_xyxy_unit, second.boxes_xyxy_unit]),
+        groups=[*first.groups(), *second.groups()],
+    )

@@ -1,0 +1,205 @@
+"""A memory in one file: safetensors, with a card in its header. Nothing in it can run code.
+
+    card      format · model · classes · kernel · names of videos and groups · digest of the tensors
+    tensors   features · labels · counts · scales · places, one row per entry
+              held-out features · outputs · labels, if the actors it was calibrated on are kept with it
+              whitening · landmarks · coefficients of each action taught since
+
+With the held-out actors a memory can be pruned, merged, taught and made to forget, and set itself anew each time.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from mule.errors import MuleError
+from mule.memory.held_out import HeldOut
+from mule.memory.memory import EvidenceMemory, Kernel, Places
+from mule.memory.taught import Remembered, TaughtAction, Whitening
+
+FORMAT = "mule-memory-1"
+CARD = "card"
+
+
+class MemoryFileError(MuleError, OSError):
+    """A file of a memory cannot be written, or what it holds cannot be trusted; the message names it."""
+
+
+def write_memory(path: Path, content: Remembered) -> None:
+    """The memory at `path`, on the disk, all of it or what was there before.
+
+    Raises:
+        MemoryFileError: the disk is full, or the file may not be written.
+    """
+    memory, held_out = content.memory, content.held_out
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(content).items()}
+    card = {
+        "format": FORMAT,
+        "model": memory.model,
+        "classes": memory.class_names,
+        "num_entries": len(memory),
+        "kernel": asdict(memory.kernel),
+        "videos": memory.places.video_names,
+        "groups": memory.places.group_names,
+        "held_out_classes": None if held_out is None else held_out.class_names,
+        "taught": [
+            {key: getattr(action, key) for key in ("name", "slope", "offset", "typical_log_trust")}
+            for action in content.taught
+        ],
+        "tensors_sha256": _digest(tensors),
+    }
+    _write(path, safetensors.torch.save(tensors, {CARD: json.dumps(card, ensure_ascii=False)}))
+
+
+def read_memory(path: Path, *, model: str | None = None) -> Remembered:
+    """The memory in a file.
+
+    Args:
+        path: a file that `write_memory` wrote.
+        model: SHA-256 of the weights that are to use it; features of other weights are refused.
+
+    Raises:
+        MemoryFileError: there is no such file, it is damaged, of another version, or of another model.
+    """
+    card, tensors = _read(path)
+    if card.get("format") != FORMAT:
+        raise MemoryFileError(
+            f"{path}: must be a memory in the format {FORMAT}; got {card.get('format')!r}. Build it anew with this "
+            "version of mule."
+        )
+    try:
+        if card["tensors_sha256"] != _digest(tensors):
+            raise MemoryFileError(
+                f"{path}: damaged; its numbers are not those written. Copy or build it again."
+            )
+        content = _content(card, tensors)
+    except MemoryFileError:
+        raise
+    except MuleError as error:
+        raise MemoryFileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise MemoryFileError(f"{path}: its card is not whole ({error!r}). Build it anew.") from error
+    if model is not None and content.memory.model != model:
+        raise MemoryFileError(
+            f"{path}: must hold features of the model that asks, {model[:12]}…; it holds those of "
+            f"{content.memory.model[:12]}…. Build a memory with that model (`mule memory build RUN_DIR`)."
+        )
+    return content
+
+
+def _tensors(content: Remembered) -> dict[str, Tensor]:
+    memory, held_out = content.memory, content.held_out
+    tensors = {
+        "features": memory.features,
+        "labels": memory.labels,
+        "counts": memory.counts,
+        "scales": memory.scales,
+        "video_index": memory.places.video_index,
+        "time_s": memory.places.time_s,
+        "boxes_xyxy_unit": memory.places.boxes_xyxy_unit,
+        "group_index": memory.places.group_index,
+    }
+    if held_out is not None:
+        tensors |= {
+            "held_out.features": held_out.features,
+            "held_out.outputs": held_out.outputs,
+            "held_out.labels": held_out.labels,
+        }
+    for number, action in enumerate(content.taught):
+        tensors |= {
+            f"taught.{number}.centre": action.whitening.centre,
+            f"taught.{number}.transform": action.whitening.transform,
+            f"taught.{number}.landmarks": action.landmarks,
+            f"taught.{number}.coefficients": action.coefficients,
+        }
+    return tensors
+
+
+def _content(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remembered:
+    memory = EvidenceMemory(
+        features=tensors["features"],
+        labels=tensors["labels"],
+        counts=tensors["counts"],
+        scales=tensors["scales"],
+        places=Places(
+            tuple(card["videos"]),
+            tensors["video_index"],
+            tensors["time_s"],
+            tensors["boxes_xyxy_unit"],
+            tuple(card["groups"]),
+            tensors["group_index"],
+        ),
+        class_names=tuple(card["classes"]),
+        kernel=Kernel(**card["kernel"]),
+        model=card["model"],
+    )
+    held_out = None
+    if card["held_out_classes"] is not None:
+        held_out = HeldOut(
+            features=tensors["held_out.features"],
+            outputs=tensors["held_out.outputs"],
+            labels=tensors["held_out.labels"],
+            class_names=tuple(card["held_out_classes"]),
+            model=card["model"],
+        )
+    taught = [_taught(facts, tensors, f"taught.{number}") for number, facts in enumerate(card["taught"])]
+    return Remembered(memory, held_out, tuple(taught))
+
+
+def _taught(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str) -> TaughtAction:
+    return TaughtAction(
+        facts["name"],
+        Whitening(tensors[f"{prefix}.centre"], tensors[f"{prefix}.transform"]),
+        tensors[f"{prefix}.landmarks"],
+        tensors[f"{prefix}.coefficients"],
+        facts["slope"],
+        facts["offset"],
+        facts["typical_log_trust"],
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = json.loads((file.metadata() or {}).get(CARD, "{}"))
+            return card, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+    except FileNotFoundError:
+        raise MemoryFileError(f"{path}: must be a file of a memory; there is no such file.") from None
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise MemoryFileError(
+            f"{path}: damaged, cut short or no memory ({reason}). Build it anew."
+        ) from error
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    growing = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with growing.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        growing.replace(path)
+    except OSError as error:
+        raise MemoryFileError(
+            f"{path}: a memory must be written here; {error.strerror or error}. What was there is as it was."
+        ) from error
+    finally:
+        growing.unlink(missing_ok=True)

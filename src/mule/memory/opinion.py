@@ -1,0 +1,139 @@
+"""What remembered actors say: evidence that adds to the network's, and trust that discounts its opinion.
+
+Adding helps to tell known actions apart; discounting helps to tell known from novel.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.evidence.opinion import beta_parameters
+from mule.memory.kernel import Weighed, require_entries_of
+from mule.memory.memory import EvidenceMemory
+from mule.memory.search import NOBODY
+from mule.records import Evidence, Novelty, Opinion, at_least_single
+
+EVIDENCE_SCALES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+"""Among these S is chosen."""
+LEAST_AGREEMENT = 1e-6
+
+
+def class_weights(memory: EvidenceMemory, weighed: Weighed) -> Float[Tensor, "actors classes"]:
+    """w_c: the part of trust t that comes from neighbours doing each action, (1/k)·Σ w·y."""
+    require_entries_of(memory, weighed)
+    index = weighed.neighbours.index
+    if len(memory) == 0:
+        return weighed.log_weight.new_zeros(len(index), memory.num_classes)
+    weight = torch.where(index == NOBODY, 0.0, weighed.weight)
+    return torch.einsum("ak,akc->ac", weight, memory.labels[index]) / index.shape[1]
+
+
+def memory_evidence(memory: EvidenceMemory, weighed: Weighed) -> Evidence:
+    """What neighbours say: e⁺ = S·w_c from those doing the action, e⁻ = S·(t − w_c) from those that do not."""
+    return _evidence(
+        class_weights(memory, weighed), weighed.trust, scale=memory.kernel.calibrated_evidence_scale()
+    )
+
+
+def fused(network: Evidence, remembered: Evidence) -> Evidence:
+    """Two independent witnesses of the same actors and actions: their evidence adds (cumulative fusion)."""
+    if network.positive.shape != remembered.positive.shape:
+        raise ShapeError(
+            "network and memory must speak of the same actors and actions; got "
+            f"{tuple(network.positive.shape)} and {tuple(remembered.positive.shape)}. `for_classes` lines them up."
+        )
+    return Evidence(
+        positive=at_least_single(network.positive) + remembered.positive.to(network.positive.device),
+        negative=at_least_single(network.negative) + remembered.negative.to(network.negative.device),
+    )
+
+
+def for_classes(evidence: Evidence, names: Sequence[str], wanted: Sequence[str]) -> Evidence:
+    """Evidence about the wanted actions in their order; about one that is not among `names` there is none."""
+    if len(names) != evidence.num_classes:
+        raise ShapeError(
+            f"every class must have a name; got {evidence.num_classes} classes, {len(names)} names."
+        )
+    places = {name: at for at, name in enumerate(names)}
+    columns = torch.tensor([places.get(name, len(names)) for name in wanted], dtype=torch.int64)
+    return Evidence(
+        positive=F.pad(evidence.positive, (0, 1))[:, columns],
+        negative=F.pad(evidence.negative, (0, 1))[:, columns],
+    )
+
+
+def best_evidence_scale(
+    memory: EvidenceMemory, weighed: Weighed, *, network: Evidence, labels: Float[Tensor, "actors classes"]
+) -> float:
+    """S: the one with which network and memory together predict held-out known actors best, by log-loss.
+
+    The prediction is the mean of the fused Beta, α / (α + β); of equal ones the smaller S is taken.
+    """
+    if labels.shape != network.positive.shape:
+        raise ShapeError(
+            f"labels must have one entry per actor and class, {tuple(network.positive.shape)}; got "
+            f"{tuple(labels.shape)}."
+        )
+    if len(labels) == 0:
+        raise TooFewActors("S is chosen on held-out known actors; got none.")
+    weights, trust = class_weights(memory, weighed), weighed.trust
+    losses = [
+        _log_loss(fused(network, _evidence(weights, trust, scale=scale)), labels) for scale in EVIDENCE_SCALES
+    ]
+    return EVIDENCE_SCALES[int(torch.stack(losses).argmin())]
+
+
+def discounted(opinion: Opinion, trust: Float[Tensor, " actors"]) -> Opinion:
+    """An opinion heard through trust t: belief and disbelief shrink to their t-th part, uncertainty takes the rest.
+
+    Full trust changes nothing; without any the opinion is vacuous.
+    """
+    if ((trust < 0) | (trust > 1) | trust.isnan()).any():
+        raise RangeError("trust must lie from 0 to 1; pass Weighed.trust.")
+    share = trust.to(opinion.belief)[:, None]
+    belief, disbelief = share * opinion.belief, share * opinion.disbelief
+    return Opinion(belief, disbelief, uncertainty=1 - belief - disbelief, base_rate=opinion.base_rate)
+
+
+def discounted_evidence_novelty(
+    log_evidence: Float[Tensor, "actors classes"], log_trust: Float[Tensor, " actors"]
+) -> Novelty:
+    """GD-PE: novel is what has little trusted evidence for any known action, −Σ log(1 + t·e⁺).
+
+    `log_evidence` is log e⁺, which is h itself where evidence is tied and exponential; then the rank is
+    −Σ softplus(h + log t), and with full trust it is PE's on the logarithm of evidence.
+    """
+    return _product_novelty(log_evidence + log_trust[:, None].to(log_evidence))
+
+
+def agreement_novelty(
+    log_evidence: Float[Tensor, "actors classes"], class_weight: Float[Tensor, "actors classes"]
+) -> Novelty:
+    """A-PE: novel is where network and neighbours name no action together, −Σ log(1 + e⁺·w_c).
+
+    `class_weight` is that of `class_weights`; 10⁻⁶ is added to it, so that an action nobody near does still counts a
+    little.
+    """
+    return _product_novelty(log_evidence + (class_weight.to(log_evidence) + LEAST_AGREEMENT).log())
+
+
+def _product_novelty(log_evidence: Float[Tensor, "actors classes"]) -> Novelty:
+    total = F.softplus(log_evidence.double()).sum(dim=-1)
+    return Novelty(value=torch.exp(-total), rank=-total)
+
+
+def _evidence(
+    weights: Float[Tensor, "actors classes"], trust: Float[Tensor, " actors"], *, scale: float
+) -> Evidence:
+    return Evidence(positive=scale * weights, negative=scale * (trust[:, None] - weights).clamp(min=0))
+
+
+def _log_loss(evidence: Evidence, labels: Float[Tensor, "actors classes"]) -> Float[Tensor, ""]:
+    alpha, beta = (each.double() for each in beta_parameters(evidence))
+    labels = labels.double()
+    total = (alpha + beta).log()
+    return (labels * (total - alpha.log()) + (1 - labels) * (total - beta.log())).mean()

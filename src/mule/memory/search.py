@@ -1,0 +1,172 @@
+"""The k nearest entries: exact in torch; for very many entries an inverted file, which says how much it finds."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from mule.errors import MuleError, RangeError, ShapeError
+
+Method = Literal["exact", "inverted_file"]
+
+MOST_EXACT = 1_000_000
+"""Beyond so many entries an index decides which are looked at, unless exact search is asked for."""
+NUMBERS_AT_ONCE = 1 << 24
+NOBODY = -1
+
+
+class SearchUnavailable(MuleError, ImportError):  # noqa: N818 - names the fact, as the messages do
+    """The package that searches very large memories is not installed; the message names the extra."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest entries of each actor, nearest first.
+
+    Where fewer entries than asked for were allowed, `index` is −1 and `distance` infinite.
+    """
+
+    index: Int64[Tensor, "actors neighbours"]
+    distance: Float[Tensor, "actors neighbours"]
+    """Between points of the unit sphere: 0 to 2."""
+    method: Method
+    """How they were found; only ``"exact"`` promises that nobody nearer was missed."""
+
+
+class EntrySearch:
+    """The entries of a memory, ready to be searched.
+
+    Args:
+        features: on the unit sphere.
+        group_index: entries of an actor's own group can be left out.
+        method: by default exact up to `MOST_EXACT` entries, an inverted file beyond; every answer names it.
+        share_probed: of the inverted file's cells, how many are looked into.
+    """
+
+    def __init__(
+        self,
+        features: Float[Tensor, "entries dim"],
+        group_index: Int[Tensor, " entries"],
+        *,
+        method: Method | None = None,
+        share_probed: float = 0.05,
+    ) -> None:
+        if len(features) != len(group_index):
+            raise ShapeError(
+                f"features and group_index must have one row per entry; got {len(features)} and {len(group_index)}."
+            )
+        if not 0 < share_probed <= 1:
+            raise RangeError(f"share_probed must lie above 0 and up to 1; got {share_probed}.")
+        self.features = features
+        self.group_index = group_index
+        self.method: Method = method or ("exact" if len(features) <= MOST_EXACT else "inverted_file")
+        self._cells = None if self.method == "exact" else _inverted_file(features, share_probed)
+
+    def nearest(
+        self,
+        queries: Float[Tensor, "actors dim"],
+        num_neighbours: int,
+        *,
+        excluding: Int[Tensor, " actors"] | None = None,
+    ) -> Neighbours:
+        """The nearest entries of each actor; those of the group it is excluded from do not count.
+
+        Args:
+            queries: on the unit sphere, or zeros.
+            num_neighbours: how many entries are wanted.
+            excluding: the group of each actor, as the entries' are numbered.
+        """
+        if num_neighbours < 1:
+            raise RangeError(f"num_neighbours must be at least 1; got {num_neighbours}.")
+        if queries.shape[1] != self.features.shape[1]:
+            raise ShapeError(
+                f"queries must have {self.features.shape[1]} dimensions as the memory has; got {queries.shape[1]}. "
+                "Ask with features of the model that made the memory."
+            )
+        at_once = max(1, NUMBERS_AT_ONCE // max(1, len(self.features)))
+        found = self._exact if self._cells is None else self._probed
+        blocks = [
+            found(some, num_neighbours, None if excluding is None else excluding[first : first + at_once])
+            for first, some in zip(range(0, len(queries), at_once), queries.split(at_once), strict=False)
+        ]
+        index = torch.cat(blocks) if blocks else torch.empty(0, num_neighbours, dtype=torch.int64)
+        return self._ordered(queries, index)
+
+    def _exact(
+        self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
+    ) -> Int64[Tensor, "actors k"]:
+        # the nearest on a sphere have the largest cosine; so has a query of zeros, to which all are alike
+        cosine = queries.to(self.features) @ self.features.T
+        if excluding is not None:
+            cosine = cosine.masked_fill(excluding[:, None] == self.group_index, -torch.inf)
+        top = cosine.topk(min(num_neighbours, len(self.features)), dim=1)
+        return _padded(top.indices.masked_fill(top.values == -torch.inf, NOBODY), num_neighbours)
+
+    def _probed(
+        self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
+    ) -> Int64[Tensor, "actors k"]:
+        most_excluded = 0 if excluding is None else int(torch.bincount(self.group_index).max())
+        wanted = min(num_neighbours + most_excluded, len(self.features))
+        _, found = _require_cells(self._cells).search(queries.float().contiguous().numpy(), wanted)
+        index = torch.from_numpy(found)
+        if excluding is not None:
+            index = _kept_first(index, (index == NOBODY) | (self.group_index[index] == excluding[:, None]))
+        return _padded(index[:, :num_neighbours], num_neighbours)
+
+    def _ordered(self, queries: Tensor, index: Int64[Tensor, "actors k"]) -> Neighbours:
+        # from the difference, not from 2 − 2·cosine, which loses the digits of near neighbours
+        distance = torch.full(index.shape, torch.inf, dtype=torch.float64)
+        for column in range(index.shape[1]):
+            is_there = index[:, column] != NOBODY
+            near = self.features[index[is_there, column]].double()
+            distance[is_there, column] = (queries[is_there].double() - near).norm(dim=1)
+        distance, order = distance.sort(dim=1, stable=True)
+        return Neighbours(index.gather(1, order), distance.to(self.features.dtype), self.method)
+
+
+def recall(search: EntrySearch, queries: Float[Tensor, "actors dim"], *, num_neighbours: int = 20) -> float:
+    """The share of the true nearest entries of these actors that a search finds; exact search finds all."""
+    if len(queries) == 0:
+        raise RangeError("recall is measured on at least one actor; got none.")
+    truly = EntrySearch(search.features, search.group_index, method="exact").nearest(queries, num_neighbours)
+    found = search.nearest(queries, num_neighbours)
+    is_found = (truly.index[:, :, None] == found.index[:, None, :]).any(dim=2)
+    is_there = truly.index != NOBODY
+    return (is_found & is_there).sum().item() / max(1, int(is_there.sum()))
+
+
+def _padded(index: Int64[Tensor, "actors found"], width: int) -> Int64[Tensor, "actors k"]:
+    return torch.nn.functional.pad(index, (0, width - index.shape[1]), value=NOBODY)
+
+
+def _kept_first(index: Int64[Tensor, "actors found"], is_left_out: Bool[Tensor, "actors found"]) -> Tensor:
+    order = is_left_out.to(torch.int8).argsort(dim=1, stable=True)
+    return index.masked_fill(is_left_out, NOBODY).gather(1, order)
+
+
+def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) -> Any:  # noqa: ANN401 - faiss has no types
+    try:
+        import faiss
+    except ImportError as error:
+        raise SearchUnavailable(
+            f"searching {len(features)} entries by an inverted file needs faiss: pip install 'mule[faiss]'. Or prune "
+            "the memory, or ask for method='exact'."
+        ) from error
+    entries = features.float().contiguous().numpy()
+    num_cells = max(
+        1, min(round(4 * len(entries) ** 0.5), len(entries) // 39)
+    )  # faiss wants 39 entries to a cell
+    cells = faiss.IndexIVFFlat(
+        faiss.IndexFlatIP(entries.shape[1]), entries.shape[1], num_cells, faiss.METRIC_INNER_PRODUCT
+    )
+    cells.train(entries)
+    cells.add(entries)
+    cells.nprobe = max(1, round(share_probed * num_cells))
+    return cells
+
+
+def _require_cells(cells: Any) -> Any:  # noqa: ANN401 - faiss has no types
+    assert cells is not None  # noqa: S101 - an inverted file was built at construction
+    return cells

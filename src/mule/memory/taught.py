@@ -1,0 +1,158 @@
+"""Actions learnt from a few exemplars: what they add to the network's outputs, and to the memory's trust."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from mule.errors import NotFinite, RangeError, ShapeError
+from mule.memory.held_out import HeldOut
+from mule.memory.kernel import Weighed
+from mule.memory.memory import EvidenceMemory, require_same_model, unit_features
+from mule.memory.opinion import for_classes, memory_evidence
+from mule.records import Evidence
+
+SHARPNESS = 2.0
+"""γ of the kernel e^(γ·(cos − 1))."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """Features seen relative to known actors: what varies within known actions is shrunk, so that the rest shows.
+
+    x ↦ (z/‖z‖ − centre)·transform, brought to length 1.
+    """
+
+    centre: Float32[Tensor, " dim"]
+    transform: Float32[Tensor, "dim dim"]
+
+    def __call__(self, features: Float[Tensor, "actors dim"]) -> Float32[Tensor, "actors dim"]:
+        """These features, whitened, on the unit sphere."""
+        return unit_features((unit_features(features).float() - self.centre) @ self.transform)
+
+
+@dataclass(frozen=True)
+class TaughtAction:
+    """One action learnt without retraining: a kernel read-out on whitened features, calibrated to log-odds.
+
+    h = slope·Σ coefficient·e^(γ·(cos(x, landmark) − 1)) + offset; landmarks are exemplars and remembered actors.
+    """
+
+    name: str
+    whitening: Whitening
+    landmarks: Float32[Tensor, "landmarks dim"]
+    coefficients: Float32[Tensor, " landmarks"]
+    slope: float
+    offset: float
+    typical_log_trust: float
+    """What log t is for the typical held-out known actor."""
+
+    def __post_init__(self) -> None:
+        problems = list(_misfits(self))
+        if problems:
+            raise ShapeError(f"the parts of a taught action must fit: {'; '.join(problems)}.")
+        numbers = (self.slope, self.offset, self.typical_log_trust)
+        tensors = (self.whitening.centre, self.whitening.transform, self.landmarks, self.coefficients)
+        if not (all(map(math.isfinite, numbers)) and all(bool(t.isfinite().all()) for t in tensors)):
+            raise NotFinite(f"every number of the taught action '{self.name}' must be finite. Teach it anew.")
+        if self.slope <= 0:
+            raise RangeError(f"slope must be above zero; got {self.slope}.")
+
+    def output(self, features: Float[Tensor, "actors dim"]) -> Float32[Tensor, " actors"]:
+        """h: the log-odds that each actor does this action, to stand beside the network's outputs."""
+        score = sphere_kernel(self.whitening(features), self.landmarks) @ self.coefficients
+        return self.slope * score + self.offset
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """All that is known beside the network: a memory, the actors it was set by, and what it was taught since."""
+
+    memory: EvidenceMemory
+    held_out: HeldOut | None = None
+    taught: tuple[TaughtAction, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.held_out is not None:
+            require_same_model(self.memory.model, self.held_out.model, what="memory and held-out actors")
+        names = [action.name for action in self.taught]
+        strangers = [name for name in names if name not in self.memory.class_names]
+        if strangers or len(set(names)) != len(names):
+            raise RangeError(f"taught actions must be different, and remembered; got {', '.join(names)}.")
+
+    @property
+    def network_class_names(self) -> tuple[str, ...]:
+        """The remembered actions that the network itself was trained on, in the memory's order."""
+        names = {action.name for action in self.taught}
+        return tuple(name for name in self.memory.class_names if name not in names)
+
+
+def outputs_with_taught(
+    remembered: Remembered, outputs: Float[Tensor, "actors classes"], features: Float[Tensor, "actors dim"]
+) -> Float[Tensor, "actors all_classes"]:
+    """The network's outputs h with one more column for each taught action; those there were do not change.
+
+    Columns come in the order of `network_class_names`, then that of `taught`.
+    """
+    if outputs.shape[1] != len(remembered.network_class_names):
+        raise ShapeError(
+            f"outputs must be those of {', '.join(remembered.network_class_names)}; got {outputs.shape[1]} columns."
+        )
+    taught = [action.output(features).to(outputs)[:, None] for action in remembered.taught]
+    return torch.cat([outputs, *taught], dim=1)
+
+
+def log_trust_with_taught(
+    remembered: Remembered, weighed: Weighed, features: Float[Tensor, "actors dim"]
+) -> Float[Tensor, " actors"]:
+    """The logarithm of trust, where an actor that does a taught action is trusted like a typical known one.
+
+        t' = (1 − q)·t + q·max(t, t̄)      q = 1 − Π(1 − σ(h)) over taught actions, the belief that it does one of them
+
+    t̄ is the trust of the typical held-out known actor. A few exemplars cannot fill the k nearest places, so without
+    this an actor would be recognised and still be called novel. Nobody is trusted less than before.
+    """
+    log_trust = weighed.log_trust
+    if not remembered.taught:
+        return log_trust
+    outputs = torch.stack([action.output(features) for action in remembered.taught])
+    log_neither = -F.softplus(outputs.double()).sum(dim=0)
+    log_either = torch.log(-torch.expm1(log_neither))
+    typical = max(action.typical_log_trust for action in remembered.taught)
+    as_known = log_trust.double().clamp(min=typical)
+    return torch.logaddexp(log_neither + log_trust, log_either + as_known).to(log_trust.dtype)
+
+
+def evidence_with_taught(remembered: Remembered, weighed: Weighed) -> Evidence:
+    """What neighbours say about each action, to be fused with the network's; about taught ones they say nothing.
+
+    A few exemplars are outvoted among the k nearest; the read-out of a taught action, which has weighed them already,
+    speaks alone. Columns come in the order of `outputs_with_taught`.
+    """
+    trained = remembered.network_class_names
+    said = memory_evidence(remembered.memory, weighed)
+    about_trained = for_classes(said, remembered.memory.class_names, trained)
+    names = (*trained, *(action.name for action in remembered.taught))
+    return for_classes(about_trained, trained, names)
+
+
+def sphere_kernel(
+    points: Float[Tensor, "points dim"], others: Float[Tensor, "others dim"]
+) -> Float[Tensor, "points others"]:
+    """e^(γ·(cos − 1)): 1 for the same direction, e^(−2γ) for the opposite."""
+    return torch.exp(SHARPNESS * (points @ others.T - 1))
+
+
+def _misfits(action: TaughtAction) -> Iterator[str]:
+    dim = len(action.whitening.centre)
+    landmarks = len(action.coefficients)
+    for name, tensor, expected in (
+        ("transform", action.whitening.transform, (dim, dim)),
+        ("landmarks", action.landmarks, (landmarks, dim)),
+    ):
+        if tuple(tensor.shape) != expected:
+            yield f"{name} must be {expected}, got {tuple(tensor.shape)}"

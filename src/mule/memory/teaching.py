@@ -1,0 +1,272 @@
+"""Teach an action from a few exemplars, without retraining: it is recognised, and no longer called novel.
+
+    exemplars ─┐                                       ┌─ left out one by one ─▶ what its actors will score ─┐
+    remembered ┴─ whiten ─▶ kernel ridge ─▶ read-out ──┴─ held-out known actors ─▶ what others score ────────┴─▶ log-odds
+
+Everything is set by the exemplars and by known actors. The network's own outputs stay as they are.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.memory.building import SeenActors, calibrate, forget, joined_places
+from mule.memory.held_out import HeldOut
+from mule.memory.kernel import scales_among, weigh
+from mule.memory.memory import EvidenceMemory, unit_features
+from mule.memory.search import EntrySearch
+from mule.memory.taught import Remembered, TaughtAction, Whitening, sphere_kernel
+
+SHRINKAGE = 0.03
+"""How much of the features' mean variance is added to every direction before whitening."""
+RIDGE = 0.01
+MOST_LANDMARKS = 1000
+"""So many remembered actors, drawn by the seed, stand against the exemplars."""
+LEAST_SLOPE = 0.1
+"""Exemplars that do not stand out from known actors keep their order, and hardly any belief."""
+NEWTON_STEPS = 100
+
+
+def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, seed: int = 0) -> Remembered:
+    """The same, with one more action learnt from exemplars (1 to about 20 do).
+
+    Exemplars become entries of the memory, so they are found as reasons; entries that were there keep their scales,
+    ρ and S. Their own scale is measured like any other's.
+
+    Args:
+        remembered: a calibrated memory, with the held-out known actors it was set by.
+        exemplars: actors that do the action, with their labels for the actions remembered so far (0 where not done).
+        class_name: of the new action.
+        seed: of which remembered actors stand against the exemplars.
+
+    Raises:
+        RangeError: the action is known already.
+        NotFitted: the memory is not calibrated, or was kept without held-out actors.
+    """
+    memory, held_out = remembered.memory, remembered.held_out
+    _require_teachable(memory, exemplars, class_name)
+    if held_out is None:
+        raise NotFitted(
+            "teaching needs the held-out known actors that set the memory; this one was kept without."
+        )
+    whitening = whitening_of(memory)
+    rivals = _landmark_rows(memory, seed)
+    readout = _Readout.fitted(whitening(exemplars.features), whitening(memory.features[rivals]))
+    others = readout.scores(whitening(held_out.features))
+    does = readout.left_out_scores()
+    if len(does) == 1:
+        does = _stand_in_scores(memory, held_out, whitening=whitening, rivals=rivals, seed=seed)
+    rate = _usual_rate(memory)
+    slope, offset = log_odds_line(does, others, base_rate=rate)
+    action = TaughtAction(
+        class_name,
+        whitening,
+        readout.landmarks.float(),
+        readout.coefficients.float(),
+        slope,
+        offset,
+        weigh(memory, held_out.features).log_trust.median().item(),
+    )
+    return Remembered(
+        _with_exemplars(memory, exemplars, class_name),
+        _with_column(held_out, action),
+        (*remembered.taught, action),
+    )
+
+
+def forget_action(remembered: Remembered, class_name: str) -> Remembered:
+    """The same without one action, trained or taught, and set anew by the held-out actors that are still known."""
+    memory = forget(remembered.memory, class_name)
+    taught = tuple(action for action in remembered.taught if action.name != class_name)
+    held_out = remembered.held_out
+    if held_out is None:
+        return Remembered(memory, None, taught)
+    columns = [at for at, name in enumerate(held_out.class_names) if name != class_name]
+    rows = (held_out.labels[:, columns] > 0).any(dim=1)
+    held_out = HeldOut(
+        held_out.features[rows],
+        held_out.outputs[rows][:, columns],
+        held_out.labels[rows][:, columns],
+        tuple(held_out.class_names[at] for at in columns),
+        held_out.model,
+    )
+    return Remembered(calibrate(memory, held_out), held_out, taught)
+
+
+def whitening_of(memory: EvidenceMemory) -> Whitening:
+    """How features vary among actors doing the same actions, undone.
+
+    Features are explained by labels, linearly; what is left has the covariance that is divided out. A little of the
+    mean variance is added to every direction, so that those without any do not explode.
+    """
+    weight = memory.counts.double()[:, None]
+    features, labels = memory.features.double(), memory.labels.double()
+    centre = (weight * features).sum(dim=0) / weight.sum()
+    explaining = torch.cat([labels, torch.ones_like(weight)], dim=1) * weight.sqrt()
+    centred = (features - centre) * weight.sqrt()
+    explained = explaining @ (torch.linalg.pinv(explaining) @ centred)
+    within = (centred - explained).T @ (centred - explained) / weight.sum()
+    shrinkage = SHRINKAGE * centred.square().sum() / weight.sum() / memory.dim
+    inverse = torch.linalg.inv(within + shrinkage * torch.eye(memory.dim, dtype=torch.float64))
+    return Whitening(centre.float(), torch.linalg.cholesky(inverse).float())
+
+
+def log_odds_line(
+    does: Float[Tensor, " positives"], others: Float[Tensor, " negatives"], *, base_rate: float
+) -> tuple[float, float]:
+    """Slope and offset that turn a score into the log-odds of doing the action (Platt's scaling, by Newton steps).
+
+    Actors that do it weigh as `base_rate` says, however few there are; targets are smoothed as Platt does, so that
+    few scores that part cleanly are not taken for certainty.
+    """
+    scores = torch.cat([does, others]).double()
+    num_does, num_others = len(does), len(others)
+    targets = torch.cat(
+        [
+            scores.new_full((num_does,), (num_does + 1) / (num_does + 2)),
+            scores.new_full((num_others,), 1 / (num_others + 2)),
+        ]
+    )
+    each_other = num_does * (1 - base_rate) / base_rate / num_others
+    weight = torch.cat([scores.new_ones(num_does), scores.new_full((num_others,), each_other)])
+    middle, spread = scores.mean(), scores.std().clamp(min=1e-12)
+    design = torch.stack([(scores - middle) / spread, torch.ones_like(scores)], dim=1)
+    ridge = 1e-3 * torch.eye(2, dtype=torch.float64)
+    line = torch.tensor([0.0, _logit(base_rate)], dtype=torch.float64)
+    for _ in range(NEWTON_STEPS):
+        probability = torch.sigmoid(design @ line)
+        downhill = design.T @ (weight * (targets - probability)) - ridge @ line
+        curvature = (design * (weight * probability * (1 - probability))[:, None]).T @ design + ridge
+        line = line + torch.linalg.solve(curvature, downhill).clamp(-2, 2)
+    slope = line[0].item() / spread.item()
+    if slope < LEAST_SLOPE:
+        return LEAST_SLOPE, _logit(base_rate) - LEAST_SLOPE * middle.item()
+    return slope, line[1].item() - slope * middle.item()
+
+
+@dataclass(frozen=True)
+class _Readout:
+    """Kernel ridge of +1 for exemplars and −1 for rivals, both sides weighing the same."""
+
+    landmarks: Float[Tensor, "landmarks dim"]
+    coefficients: Float[Tensor, " landmarks"]
+    own_influence: Float[Tensor, " landmarks"]
+    num_exemplars: int
+
+    @classmethod
+    def fitted(
+        cls, exemplars: Float[Tensor, "exemplars dim"], rivals: Float[Tensor, "rivals dim"]
+    ) -> "_Readout":
+        landmarks = torch.cat([exemplars, rivals]).double()
+        sizes = torch.tensor(
+            [len(exemplars)] * len(exemplars) + [len(rivals)] * len(rivals), dtype=torch.float64
+        )
+        inverse = torch.linalg.inv(sphere_kernel(landmarks, landmarks) + torch.diag(RIDGE * sizes))
+        targets = torch.cat([torch.ones(len(exemplars)), -torch.ones(len(rivals))]).double()
+        return cls(landmarks, inverse @ targets, inverse.diagonal(), len(exemplars))
+
+    def scores(self, points: Float[Tensor, "points dim"]) -> Float[Tensor, " points"]:
+        return sphere_kernel(points.double(), self.landmarks) @ self.coefficients
+
+    def left_out_scores(self) -> Float[Tensor, " exemplars"]:
+        """What each exemplar would score had it been left out: 1 − coefficient / (K + ridge)⁻¹ on the diagonal."""
+        count = self.num_exemplars
+        return 1 - self.coefficients[:count] / self.own_influence[:count]
+
+
+def _stand_in_scores(
+    memory: EvidenceMemory,
+    held_out: HeldOut,
+    *,
+    whitening: Whitening,
+    rivals: Int[Tensor, " rivals"],
+    seed: int,
+) -> Float[Tensor, " scores"]:
+    """What actors of a known action score when it is taught from one of them: one exemplar leaves nobody out."""
+    draw = torch.Generator().manual_seed(seed)
+    seen = whitening(held_out.features)
+    scores: list[Tensor] = []
+    for at, name in enumerate(held_out.class_names):
+        doing = torch.nonzero(held_out.labels[:, at] > 0).flatten()
+        if len(doing) < 2 or name not in memory.class_names:
+            continue
+        doing = doing[torch.randperm(len(doing), generator=draw)]
+        labels = memory.labels[rivals, memory.class_names.index(name)]
+        against = whitening(memory.features[rivals[labels == 0]])
+        if len(against):
+            scores.append(_Readout.fitted(seen[doing[:1]], against).scores(seen[doing[1:51]]))
+    if not scores:
+        raise TooFewActors(
+            "teaching from one exemplar needs known actions with two held-out actors each; give two."
+        )
+    return torch.cat(scores)
+
+
+def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors, class_name: str) -> None:
+    if class_name in memory.class_names or not class_name:
+        raise RangeError(
+            f"a taught action must have a name of its own; got '{class_name}', known are "
+            f"{', '.join(memory.class_names)}. Add more exemplars of a known action with add, or forget it first."
+        )
+    if len(exemplars.features) == 0:
+        raise TooFewActors("an action is taught from at least one exemplar; got none.")
+    if exemplars.labels.shape[1] != memory.num_classes or exemplars.features.shape[1] != memory.dim:
+        raise ShapeError(
+            f"exemplars must have {memory.dim} features and labels for the {memory.num_classes} remembered actions; got "
+            f"{exemplars.features.shape[1]} and {exemplars.labels.shape[1]}."
+        )
+    if len(memory) == 0:
+        raise TooFewActors("an action is taught against remembered actors; this memory has none.")
+
+
+def _landmark_rows(memory: EvidenceMemory, seed: int) -> Int[Tensor, " rivals"]:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randperm(len(memory), generator=draw)[:MOST_LANDMARKS].sort().values
+
+
+def _usual_rate(memory: EvidenceMemory) -> float:
+    """How often a remembered action is done, in the mean: what a new one is expected to be."""
+    weight = memory.counts[:, None]
+    return ((memory.labels * weight).sum() / weight.sum() / memory.num_classes).clamp(1e-3, 0.5).item()
+
+
+def _with_exemplars(memory: EvidenceMemory, exemplars: SeenActors, class_name: str) -> EvidenceMemory:
+    features, places = (
+        unit_features(exemplars.features).float(),
+        joined_places(memory.places, exemplars.places),
+    )
+    count = len(features)
+    old_groups, new_groups = places.group_index.split([len(memory), count])
+    search = EntrySearch(memory.features, old_groups)
+    scales = scales_among(search, features, new_groups, num_neighbours=memory.kernel.num_neighbours)
+    labels = torch.cat(
+        [
+            torch.cat([memory.labels, torch.zeros(len(memory), 1)], dim=1),
+            torch.cat([exemplars.labels.float(), torch.ones(count, 1)], dim=1),
+        ]
+    )
+    return replace(
+        memory,
+        features=torch.cat([memory.features, features]),
+        labels=labels,
+        counts=torch.cat([memory.counts, torch.ones(count)]),
+        scales=torch.cat([memory.scales, scales]),
+        places=places,
+        class_names=(*memory.class_names, class_name),
+    )
+
+
+def _with_column(held_out: HeldOut, action: TaughtAction) -> HeldOut:
+    return replace(
+        held_out,
+        outputs=torch.cat([held_out.outputs, action.output(held_out.features)[:, None]], dim=1),
+        labels=torch.cat([held_out.labels, torch.zeros(len(held_out), 1)], dim=1),
+        class_names=(*held_out.class_names, action.name),
+    )
+
+
+def _logit(probability: float) -> float:
+    return torch.logit(torch.tensor(probability, dtype=torch.float64)).item()

@@ -1,0 +1,187 @@
+"""Built, calibrated, added to, merged, pruned, made to forget, looked into."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from remembered_worlds import (
+    MODEL,
+    NAMES,
+    OTHER_MODEL,
+    calibrated_memory,
+    clustered,
+    held_out,
+    places,
+    seen,
+    small_memory,
+)
+from sklearn.cluster import KMeans
+
+from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.memory.building import SeenActors, add, build_memory, calibrate, forget, merge
+from mule.memory.inspection import inspect
+from mule.memory.kernel import entry_scales, weigh
+from mule.memory.memory import unit_features
+from mule.memory.pruning import prune, sphere_means
+
+
+def mass(memory):
+    return (memory.labels.double() * memory.counts.double()[:, None]).sum(dim=0)
+
+
+def test_a_memory_of_nobody_can_be_built_and_looked_into():
+    memory = build_memory(seen(0, seed=0), class_names=NAMES, model=MODEL)
+    found = inspect(memory)
+    assert (found.num_entries, found.num_actors, found.isolated_share) == (0, 0.0, 0.0)
+    assert found.actors_by_class == dict.fromkeys(NAMES, 0.0)
+
+
+def test_a_built_memory_holds_every_actor_as_it_was():
+    actors = seen(60, seed=0)
+    memory = build_memory(actors, class_names=NAMES, model=MODEL, num_neighbours=5)
+    torch.testing.assert_close(memory.features, actors.features / actors.features.norm(dim=1, keepdim=True))
+    assert torch.equal(memory.labels, actors.labels)
+    assert memory.counts.tolist() == [1.0] * 60
+    assert memory.kernel.reach is None
+
+
+def test_half_of_all_pairs_of_held_out_actors_and_neighbours_weigh_more_than_one_over_e():
+    memory, known = calibrated_memory(), held_out()
+    share = (weigh(memory, known.features).weight >= torch.exp(torch.tensor(-1.0)) - 1e-6).float().mean()
+    assert share.item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_building_refuses_novel_dead_and_too_few_actors():
+    actors = seen(60, seed=0)
+    with pytest.raises(RangeError, match="holds known actors; 60 of 60 do no known action"):
+        build_memory(replace(actors, labels=0 * actors.labels), class_names=NAMES, model=MODEL)
+    with pytest.raises(RangeError, match="feature other than zeros; 60 of 60 have not"):
+        replace(actors, features=0 * actors.features)
+    with pytest.raises(TooFewActors, match="must have 20 others from other clips"):
+        build_memory(seen(20, seed=0), class_names=NAMES, model=MODEL)
+    with pytest.raises(ShapeError, match="same actors; got 60, 60 and 59"):
+        SeenActors(actors.features, actors.labels, places(59))
+
+
+def test_calibration_needs_the_same_model_and_every_class():
+    memory, known = small_memory(), held_out()
+    with pytest.raises(RangeError, match="memory and held-out actors must have features of one model"):
+        calibrate(memory, replace(known, model=OTHER_MODEL))
+    with pytest.raises(RangeError, match="there are none for walk"):
+        calibrate(replace(memory, class_names=("run", "sit", "talk", "walk")), known)
+
+
+def test_calibration_looks_classes_up_by_name():
+    known = held_out()
+    turned = replace(
+        known, outputs=known.outputs.flip(1), labels=known.labels.flip(1), class_names=known.class_names[::-1]
+    )
+    assert calibrate(small_memory(), turned).kernel == calibrate(small_memory(), known).kernel
+
+
+def test_merging_is_building_from_all_and_what_both_have_is_kept_once():
+    first, second = seen(60, seed=0), seen(45, seed=4, video="w")
+    both = merge(
+        build_memory(first, class_names=NAMES, model=MODEL, num_neighbours=5),
+        build_memory(second, class_names=NAMES, model=MODEL, num_neighbours=5),
+    )
+    features = torch.cat([first.features, second.features])
+    torch.testing.assert_close(both.features, unit_features(features))
+    torch.testing.assert_close(
+        both.scales, entry_scales(both.features, both.places.group_index, num_neighbours=5)
+    )
+    assert both.places.videos() == [*first.places.videos(), *second.places.videos()]
+    assert both.kernel.reach is None
+    assert len(merge(both, small_memory())) == 105
+    grown = add(small_memory(), second)
+    assert torch.equal(grown.features, both.features)
+    assert len(add(grown, second)) == 105
+
+
+def test_merging_lines_classes_up_by_name_and_refuses_others():
+    first, second = small_memory(), small_memory(seed=4, video="w")
+    turned = replace(second, class_names=NAMES[::-1], labels=second.labels.flip(1))
+    assert torch.equal(merge(first, turned).labels, merge(first, second).labels)
+    with pytest.raises(RangeError, match="must know the same actions; only one knows walk, wave"):
+        merge(first, replace(second, class_names=("run", "sit", "talk", "walk")))
+    with pytest.raises(RangeError, match="merged memories must have features of one model"):
+        merge(first, replace(second, model=OTHER_MODEL))
+    with pytest.raises(RangeError, match="holds known actors"):
+        add(first, replace(seen(9, seed=1, video="w"), labels=torch.zeros(9, 4)))
+
+
+def test_forgetting_drops_the_label_and_those_who_did_nothing_else():
+    memory = small_memory()
+    smaller = forget(memory, "talk")
+    kept = (memory.labels[:, [0, 1, 3]] > 0).any(dim=1)
+    assert smaller.class_names == ("run", "sit", "wave")
+    assert torch.equal(smaller.features, memory.features[kept])
+    assert torch.equal(smaller.labels, memory.labels[kept][:, [0, 1, 3]])
+    assert calibrate(smaller, held_out()).kernel.reach is not None
+    with pytest.raises(RangeError, match="must be remembered; got 'fly', there are run, sit, talk, wave"):
+        forget(memory, "fly")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_pruning_keeps_the_label_mass_of_every_action(share):
+    memory = small_memory(200)
+    smaller = prune(memory, share=share)
+    assert len(smaller) == round(share * 200)
+    torch.testing.assert_close(mass(smaller), mass(memory), rtol=1e-5, atol=1e-4)
+    assert smaller.counts.sum().item() == 200
+    torch.testing.assert_close(mass(prune(smaller, share=0.7)), mass(memory), rtol=1e-5, atol=1e-4)
+
+
+def test_a_pruned_memory_says_nearly_the_same():
+    memory, known = small_memory(400), held_out(80)
+    queries = torch.cat([known.features, torch.rand(80, 12, generator=torch.Generator().manual_seed(3))])
+    whole = weigh(calibrate(memory, known), queries).log_trust
+    pruned = weigh(calibrate(prune(memory, share=0.25), known), queries).log_trust
+    assert torch.corrcoef(torch.stack([whole, pruned]))[0, 1].item() > 0.9
+
+
+def test_means_on_the_sphere_are_as_tight_as_scikit_learns():
+    points = unit_features(clustered(300, seed=2)[0])
+    ours = sphere_means(points, torch.ones(300), num_clusters=8, seed=0)
+    assert torch.bincount(ours.index, minlength=8).min() >= 1
+    spread = (points - ours.centres[ours.index]).square().sum().item()
+    theirs = KMeans(8, random_state=0).fit(points.double().numpy())
+    assert spread < 1.25 * -float(theirs.score(points.double().numpy()))
+    again = sphere_means(points, torch.ones(300), num_clusters=8, seed=0)
+    assert torch.equal(again.index, ours.index)
+
+
+def test_no_cluster_is_empty_even_of_equal_points():
+    points = unit_features(torch.ones(6, 3))
+    found = sphere_means(points, torch.ones(6), num_clusters=4, seed=0)
+    assert torch.bincount(found.index, minlength=4).min() >= 1
+
+
+def test_a_pruned_entry_is_placed_where_a_member_was_seen():
+    memory = small_memory(100)
+    smaller = prune(memory, share=0.3)
+    assert set(smaller.places.time_s.tolist()) <= set(memory.places.time_s.tolist())
+    assert len(set(smaller.places.time_s.tolist())) == 30
+
+
+def test_what_would_leave_too_little_is_refused():
+    with pytest.raises(TooFewActors, match=r"more than k = 5 entries; 0\.05 of 60 is 3"):
+        prune(small_memory(), share=0.05)
+    with pytest.raises(RangeError, match="share must lie above 0 and up to 1; got 0"):
+        prune(small_memory(), share=0.0)
+    with pytest.raises(RangeError, match="num_clusters must lie from 1 to 3"):
+        sphere_means(torch.eye(3), torch.ones(3), num_clusters=4, seed=0)
+
+
+def test_inspection_counts_actors_sources_and_the_isolated():
+    memory = small_memory()
+    found = inspect(memory)
+    assert found.num_entries == 60
+    assert list(found.actors_by_class.values()) == memory.labels.sum(dim=0).tolist()
+    assert sum(found.entries_by_video.values()) == 60
+    assert found.num_groups == 20
+    lonely = replace(
+        memory, scales=torch.where(torch.arange(60) < 6, 3 * memory.kernel.typical_scale, memory.scales)
+    )
+    expected = (lonely.scales > 2 * memory.kernel.typical_scale).float().mean().item()
+    assert inspect(lonely).isolated_share == pytest.approx(expected)
