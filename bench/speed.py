@@ -16,6 +16,7 @@ from bench import (
     shared_work,
     stage,
     tracking,
+    training,
     video,
 )
 from bench.timing import Comparison, machine, replace_section
@@ -28,6 +29,7 @@ PRINTED: dict[str, Callable[[], None]] = {
     "relations": relations.main,
     "stage": stage.main,
     "loading": loading.main,
+    "training": training.main,
 }
 
 

@@ -186,6 +186,7 @@ def test_a_worker_killed_during_a_step_is_the_same_clear_error():
     watched = Watched()
     with pytest.raises(WorkerLost, match="With num_workers=0"), worker_loss_explained():
         watched.kill_one_during_a_step()
+    watched.loader.close()
     assert watched.goes_on_to_the_same_bits()
 
 
@@ -224,11 +225,19 @@ def test_a_broken_pipe_of_living_workers_is_what_it_is(monkeypatch):
     assert watched.left_nothing()
 
 
-def test_workers_lost_in_an_iteration_nobody_finished_are_replaced():
+def test_a_worker_that_was_lost_unnoticed_is_told_when_the_next_iteration_begins():
     watched = Watched()
-    with pytest.raises(RuntimeError, match="killed by signal"):
-        watched.kill_one_during_a_step()
-    assert watched.goes_on_to_the_same_bits()
+    watched.seen.extend(map(contents, watched.batches))
+    worker = watched.workers[0]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # torch hears nothing of it
+    worker.kill()
+    worker.join()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    with pytest.raises(WorkerLost, match=rf"process {worker.pid} ended with exit code -9"):
+        next(iter(watched.loader))
+    alone = loader_of()
+    assert watched.seen + epoch_of(watched.loader) == epoch_of(alone) + epoch_of(alone)
+    assert watched.left_nothing()
 
 
 def test_closing_while_a_worker_is_killed_is_no_error(monkeypatch):

@@ -9,7 +9,7 @@ ranks gives the same batches, bit for bit.
 A clip that cannot be read is skipped and listed; above a share of the epoch's clips loading stops with the list.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
@@ -123,7 +123,8 @@ class ClipLoader:
 
         Raises:
             VideoError: too many clips could not be read; the message lists them.
-            WorkerLost: a worker process was killed. Elsewhere in a loop `worker_loss_explained` says the same.
+            WorkerLost: a worker process was killed; the next iteration starts new ones. Elsewhere in a loop
+                `worker_loss_explained` says the same; `close` then, before you go on.
         """
         try:
             with worker_loss_explained():
@@ -169,8 +170,9 @@ class ClipLoader:
         self.skipped = [SkippedClip(**clip) for clip in state["skipped"]]
 
     def _remaining(self) -> Iterator[ActorBatch]:
-        if any(not worker.is_alive() for worker in _workers_of(self._upcoming)):
-            self.close()  # lost in an iteration that nobody finished
+        lost = [worker for worker in _workers_of(self._upcoming) if not worker.is_alive()]
+        if lost:
+            raise _explained(_endings(lost))
         self._upcoming = upcoming = iter(self._data_loader())
         while (read := _next_of(upcoming)) is not None:
             if isinstance(read, MuleError):
@@ -260,8 +262,11 @@ def _next_of(upcoming: Iterator[ReadBatch | MuleError]) -> ReadBatch | MuleError
             raise
         for worker in lost:
             worker.join()
-        codes = "; ".join(f"process {worker.pid} ended with exit code {worker.exitcode}" for worker in lost)
-        raise _explained(codes) from error
+        raise _explained(_endings(lost)) from error
+
+
+def _endings(lost: Iterable[BaseProcess]) -> str:
+    return ", ".join(f"process {worker.pid} ended with exit code {worker.exitcode}" for worker in lost)
 
 
 def _workers_of(upcoming: Iterator[Any] | None) -> list[BaseProcess]:

@@ -1,0 +1,191 @@
+"""What a training step costs, as ratios: kept maps, inner steps, waiting for batches, two processes.
+
+    python -m bench.training [--small]
+
+Everything is a run of experiments/stage_mule.toml on fewer clips, and its times are those it writes into its curves.
+The first batch of an epoch is left out of them: with 125 batches to an epoch, as in the file, it does not count.
+"""
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mule.build import run_experiment
+from mule.config import load_experiment
+from mule.heap import keep_freed_memory
+from mule.training.curves import METRICS, read_metrics
+from mule.training.parts import Silence
+
+EXPERIMENT = Path("experiments/stage_mule.toml")
+BATCH_CLIPS = 16
+MOST_INNER_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    train_clips: int = 64
+    epochs: int = 2
+    rounds: int = 2
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each step, and of the wait for its batch."""
+
+    step_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+
+    @property
+    def batch_s(self) -> float:
+        """Of a typical batch, wait and step together."""
+        return statistics.median(step + wait for step, wait in zip(self.step_s, self.wait_s, strict=True))
+
+    @property
+    def wait_share(self) -> float:
+        return sum(self.wait_s) / (sum(self.step_s) + sum(self.wait_s))
+
+    def __add__(self, other: "Times") -> "Times":
+        return Times(self.step_s + other.step_s, self.wait_s + other.wait_s)
+
+
+class Runs:
+    """Trainings in a folder, each new; clips are rendered once."""
+
+    def __init__(self, folder: Path, effort: Effort) -> None:
+        self._folder, self._effort = folder, effort
+        self._numbers = itertools.count()
+
+    def settings(self, *more: str, epochs: int = 1) -> list[str]:
+        return [
+            f"data.root={self._folder / 'stage'}",
+            f"data.train_clips={self._effort.train_clips}",
+            "data.val_clips=16",
+            f"training.batch_clips={BATCH_CLIPS}",
+            f"training.epochs={epochs}",
+            f"training.validate_every_epochs={epochs}",
+            "training.log_every_steps=1",
+            *more,
+        ]
+
+    def train(self, *more: str, epochs: int = 1) -> Path:
+        """The folder of a run in this process."""
+        run_dir = self._new()
+        run_experiment(
+            load_experiment(EXPERIMENT, self.settings(*more, epochs=epochs)), run_dir, listener=Silence()
+        )
+        return run_dir
+
+    def train_elsewhere(self, launcher: Sequence[str], *, num_threads: int, epochs: int) -> Path:
+        """The folder of a run by `mule train`, as people give it."""
+        run_dir = self._new()
+        given = [part for setting in self.settings(epochs=epochs) for part in ("--set", setting)]
+        command = [str(Path(sys.executable).with_name("mule")), "train", str(EXPERIMENT), *given]
+        done = subprocess.run(
+            [*launcher, *command, "--out", str(run_dir)],
+            env={**os.environ, "OMP_NUM_THREADS": str(num_threads)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return run_dir
+
+    def times(self, run_dir: Path) -> Times:
+        steps = [line for line in read_metrics(run_dir / METRICS) if line["kind"] == "step"]
+        epoch_steps = self._effort.train_clips // BATCH_CLIPS
+        kept = [line for line in steps if line["step"] % epoch_steps != 1]
+        return Times(tuple(line["step_s"] for line in kept), tuple(line["wait_s"] for line in kept))
+
+    def _new(self) -> Path:
+        return self._folder / f"run{next(self._numbers)}"
+
+
+def in_turns(rivals: dict[str, Callable[[], Times]], rounds: int) -> dict[str, Times]:
+    """The times of each rival, who run one after the other, again and again."""
+    found = {name: Times((), ()) for name in rivals}
+    for _ in range(rounds):
+        for name, run in rivals.items():
+            found[name] += run()
+    return found
+
+
+def kept_maps(runs: Runs, effort: Effort) -> None:
+    trained = runs.train()
+    frozen = (f"backbone.weights={trained}", "backbone.frozen=true")
+    rivals = {
+        "end to end": lambda: runs.times(runs.train()),
+        "frozen backbone, kept maps": lambda: runs.times(runs.train(*frozen, epochs=effort.epochs)),
+    }
+    found = in_turns(rivals, effort.rounds)
+    whole_s = found["end to end"].batch_s
+    print("training on kept maps against end to end (m = 2)         ms per clip   times faster")
+    for name, times in found.items():
+        per_clip_ms = 1000 * times.batch_s / BATCH_CLIPS
+        print(f"  {name:<52} {per_clip_ms:>13.1f} {whole_s / times.batch_s:>14.1f}")
+
+
+def inner_steps(runs: Runs, effort: Effort) -> None:
+    rivals = {
+        str(m): lambda m=m: runs.times(runs.train(f"objective.inner_steps={m}"))
+        for m in range(MOST_INNER_STEPS + 1)
+    }
+    found = {int(m): statistics.median(times.step_s) for m, times in in_turns(rivals, effort.rounds).items()}
+    print("\ninner steps m on each batch     ms per batch   against m = 1   a gradient step against m = 1")
+    for m, step_s in found.items():
+        ratio = step_s / found[1]
+        print(f"  {m:<29} {1000 * step_s:>12.0f} {ratio:>15.2f} {ratio / max(m, 1):>31.2f}")
+
+
+def waiting(runs: Runs, effort: Effort) -> None:
+    rivals = {
+        str(workers): lambda workers=workers: runs.times(
+            runs.train(f"loading.workers={workers}", epochs=effort.epochs)
+        )
+        for workers in (0, 1, 2)
+    }
+    print(
+        "\nloading.workers     share of the time that waits for batches (goal: under 10 % with one or more)"
+    )
+    for workers, times in in_turns(rivals, 1).items():
+        print(f"  {workers:<17} {times.wait_share:.1%}")
+
+
+def processes(runs: Runs, effort: Effort) -> None:
+    two = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python")
+    started = {
+        "1 process of 1 thread": ((), 1),
+        "1 process of 2 threads": ((), 2),
+        "2 processes of 1 thread": (two, 1),
+    }
+    rivals = {
+        name: lambda launcher=launcher, num_threads=num_threads: runs.times(
+            runs.train_elsewhere(launcher, num_threads=num_threads, epochs=effort.epochs)
+        )
+        for name, (launcher, num_threads) in started.items()
+    }
+    found = in_turns(rivals, 1)
+    alone_s = found["1 process of 1 thread"].batch_s
+    print(f"\nprocesses (gloo, {os.cpu_count()} cores)     clips per second   times the first")
+    for name, times in found.items():
+        print(f"  {name:<27} {BATCH_CLIPS / times.batch_s:>17.1f} {alone_s / times.batch_s:>17.2f}")
+
+
+def main() -> None:
+    effort = Effort(train_clips=32, rounds=1) if "--small" in sys.argv else Effort()
+    keep_freed_memory()  # as the command line does
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder), effort)
+        for measure in (kept_maps, inner_steps, waiting, processes):
+            measure(runs, effort)
+
+
+if __name__ == "__main__":
+    main()
