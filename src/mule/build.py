@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,7 +173,7 @@ def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySl
     backbone = TinySlowFast() if settings.name == TINY else _published_backbone(settings)
     channels = backbone.channels
     sizes = tiny_sizes(channels, num_classes) if experiment.sizes == "tiny" else Sizes(channels, num_classes)
-    system = find_system(experiment.system).build(sizes)
+    system = find_system(experiment.system).build(replace(sizes, aco_r=experiment.relations))
     return MuleModel(KeptMaps(backbone.stride) if settings.frozen else backbone, system), backbone
 
 

@@ -204,6 +204,9 @@ class Experiment(Settings):
     """A recogniser of `mule models`: mule, mule-literal, slowfast, dear, …"""
     sizes: Literal["published", "tiny"] = "published"
     """How large the parts right of the backbone are."""
+    relations: Literal["grid", "factored"] | None = None
+    """The form of actor-context-object relations: a map for every pair, as printed, or one for every actor and object.
+    Without it the system's own; systems that have none are as they are."""
     data: Annotated[StageData | TableData, Field(discriminator="kind")]
     view: ViewSettings = ViewSettings()
     backbone: BackboneSettings = BackboneSettings()

@@ -6,7 +6,7 @@ makes of that. All share backbones, boxes, batches and scores, so that a compari
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Literal, cast
 
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
@@ -48,6 +48,8 @@ class Sizes:
     dropout: float = 0.5
     """Before the last layer of rivals that have no relations."""
     sampling: RoiSampling = DETECTION_HEAD
+    aco_r: Literal["grid", "factored"] | None = None
+    """The form of actor-context-object relations, in systems that have them; None is each system's own."""
 
 
 def tiny_sizes(channels: int, num_classes: int) -> Sizes:
@@ -102,6 +104,7 @@ def acar_relations(sizes: Sizes) -> Relations:
     return AcarRelations(sizes.reduced or sizes.channels, sizes.relations)
 
 
+ACO_R = {"grid": grid_relations, "factored": factored_relations}
 REDUCED = (grid_relations, factored_relations, acar_relations)
 """Relations that see maps after a 1×1 convolution; AIA has layers of its own for it, the others see what there is."""
 
@@ -123,7 +126,7 @@ def _relation_model(
     function: EvidenceFunction = "relu",
 ) -> Callable[[Sizes], nn.Module]:
     def build(sizes: Sizes) -> nn.Module:
-        related = relations(sizes)
+        related = (ACO_R[sizes.aco_r] if sizes.aco_r and relations in ACO_R.values() else relations)(sizes)
         head = EvidenceHead(
             related.dim, sizes.num_classes, parameterisation=parameterisation, function=function
         )

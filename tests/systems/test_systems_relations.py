@@ -1,0 +1,30 @@
+"""The form of relations is one setting away, in every system that has them, and in no other."""
+
+from dataclasses import replace
+
+import pytest
+
+from mule.baselines.acar import AcarRelations
+from mule.model import PooledActors
+from mule.relations.aco import GridRelations
+from mule.relations.factored import FactoredRelations
+from mule.systems.catalogue import find_system, tiny_sizes
+
+FORMS = {"grid": GridRelations, "factored": FactoredRelations}
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("mule", FactoredRelations),
+        ("mule-literal", GridRelations),
+        ("bce-aco-r", FactoredRelations),
+        ("mule-without-aco-r", PooledActors),
+        ("acar", AcarRelations),
+    ],
+)
+@pytest.mark.parametrize("asked", [None, "grid", "factored"])
+def test_relations_are_of_the_form_that_is_asked_for(name, own, asked):
+    model = find_system(name).build(replace(tiny_sizes(8, 3), aco_r=asked))
+    has_forms = own in FORMS.values()
+    assert type(model.relations) is (FORMS[asked] if asked and has_forms else own)
