@@ -1,4 +1,4 @@
-"""`mule evaluate`: metrics of plain files. What computes is imported when a command runs, so help is quick."""
+"""`mule evaluate`: metrics of trained runs and of plain files. What computes is imported when a command runs, so help is quick."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Measure scores and detections in plain files.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure trained runs, and scores and detections in plain files.", no_args_is_help=True
+)
 
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Write the result here as JSON.")
@@ -85,3 +87,52 @@ def charades(
     result = evaluate_charades_files(ground_truth, scores, rule=rule.value)
     write_json(result, json)
     show.mean_ap(result, title=f"Charades mAP, {rule.value} rule")
+
+
+@app.command()
+def run(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run of `mule train`.")],
+    splits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--split",
+            metavar="SIDE",
+            help="val, test, or on Stage test-uniform, test-biased, test-counter; may come again. All, if none.",
+        ),
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option("--score", metavar="NAME", help="A novelty score; may come again. All, if none."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
+    ] = None,
+    test_clips: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400."),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Draws of clips for the intervals; 0 leaves them out.")
+    ] = 1000,
+    dropout_passes: Annotated[
+        int, typer.Option(min=0, help="Passes with dropout on, for the scores that need them.")
+    ] = 10,
+) -> None:
+    """Closed-set mAP and every open-set measure of every novelty score of a trained run.
+
+    What is computed is kept in the folder of the run and found again until weights or data change.
+    """
+    from mule.cli import show_compare
+    from mule.comparison.judging import Judging, judge_run
+    from mule.comparison.score_rules import SCORE_NAMES
+
+    experiment = show_compare.experiment_of(run_dir, settings or [])
+    judging = Judging(
+        scores=tuple(scores or SCORE_NAMES),
+        dropout_passes=dropout_passes,
+        resamples=resamples,
+        test_clips=test_clips,
+    )
+    results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=show_compare.noted)
+    show_compare.side_results(results)

@@ -6,7 +6,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mule.cli import data, data_from, data_split, evaluate, features, models, stage, train, weights
+from mule.cli import (
+    compare,
+    data,
+    data_from,
+    data_split,
+    evaluate,
+    features,
+    memory,
+    models,
+    stage,
+    teach,
+    train,
+    weights,
+)
 from mule.errors import MuleError
 from mule.heap import keep_freed_memory
 
@@ -34,6 +47,9 @@ app.add_typer(features.app, name="features")
 app.add_typer(weights.app, name="weights")
 app.command()(models.models)
 app.command()(train.train)
+app.command()(compare.compare)
+app.add_typer(memory.app, name="memory")
+app.command()(teach.teach)
 
 
 def _print_version(is_wanted: bool) -> bool:

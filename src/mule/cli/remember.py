@@ -1,0 +1,142 @@
+"""From what a run says of actors to what is remembered of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mule.build import LoadedRun, load_run, normalisation
+from mule.build_data import frame_rate, views
+from mule.cli.show_compare import experiment_of, noted
+from mule.comparison.memory_rules import known_of, seen_actors
+from mule.comparison.output_files import OutputsOf, weights_digest
+from mule.comparison.outputs import outputs_of
+from mule.comparison.sides import TRAIN, VAL, ActorTruth, Side
+from mule.config import StageData
+from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
+from mule.datasets.samples import WHOLE_FRAME
+from mule.datasets.sampling import ClipSampler
+from mule.datasets.table import ActorTable
+from mule.datasets.table_files import read_actor_table
+from mule.datasets.video_clips import ClipReading, VideoClips
+from mule.datasets.videos import find_videos
+from mule.errors import RangeError, VideoError
+from mule.memory.building import SeenActors, build_memory, calibrate
+from mule.memory.held_out import HeldOut
+from mule.memory.taught import Remembered
+from mule.video.clips import ClipShape
+
+MEMORY = "memory.safetensors"
+"""The memory of a run, in its folder."""
+
+
+@dataclass(frozen=True)
+class LabelledActors:
+    """Actors as a network saw them, with labels of actions by name."""
+
+    actors: SeenActors
+    class_names: tuple[str, ...]
+
+    def at_known(self, content: Remembered) -> SeenActors:
+        """The same actors with one label for each remembered action; an action nobody named is not done."""
+        columns = {name: self.actors.labels[:, at] for at, name in enumerate(self.class_names)}
+        absent = torch.zeros(len(self.actors.labels))
+        labels = [columns.get(name, absent) for name in content.memory.class_names]
+        return replace(self.actors, labels=torch.stack(labels, dim=1))
+
+
+def fingerprint(run_dir: Path) -> str:
+    """The fingerprint of a run's weights, as memories name it."""
+    return weights_digest(run_dir)
+
+
+def from_run(run_dir: Path, settings: Sequence[str]) -> Remembered:
+    """A calibrated memory of a run's training actors, with the known actors of validation that set it.
+
+    Actors of either side that do no known action are left out.
+    """
+    source = OutputsOf(run_dir, experiment_of(run_dir, settings))
+    train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
+    if train.kind not in ("tied", "read"):
+        raise RangeError(
+            f"{run_dir}: a memory needs a network with one logit per action; this one's evidence is {train.kind}."
+        )
+    model = fingerprint(run_dir)
+    known = known_of(train)
+    memory = build_memory(known, class_names=train.classes, model=model)
+    is_known = torch.from_numpy(val.labels.any(axis=1))
+    held_out = HeldOut(
+        val.features[is_known].float(),
+        val.stored.logits[is_known].float(),
+        torch.from_numpy(val.labels)[is_known].float(),
+        val.classes,
+        model,
+    )
+    return Remembered(calibrate(memory, held_out), held_out)
+
+
+def seen_in_table(
+    run_dir: Path, table_file: Path, videos: Path, *, settings: Sequence[str], doing: str | None = None
+) -> LabelledActors:
+    """The actors of a table as a run sees them; with `doing`, those that do this action."""
+    run = load_run(run_dir)._replace(experiment=experiment_of(run_dir, settings))
+    table = read_actor_table(table_file)
+    if doing is not None:
+        if doing not in table.classes:
+            raise RangeError(
+                f"{table_file}: some actors must do '{doing}'; the table has {', '.join(table.classes)}."
+            )
+        table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
+    table = _with_classes(table, run.classes)
+    outputs = outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
+    labels = torch.from_numpy(outputs.truth.labels).float()
+    return LabelledActors(replace(seen_actors(outputs), labels=labels), table.classes)
+
+
+def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
+    """The same table with a column for each class; an action it does not name is done by nobody."""
+    missing = [name for name in classes if name not in table.classes]
+    labels = np.pad(table.labels, ((0, 0), (0, len(missing))))
+    return replace(table, classes=(*table.classes, *missing), labels=labels)
+
+
+def _table_side(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
+    experiment = run.experiment
+    data = experiment.data
+    if experiment.backbone.frozen and not isinstance(data, StageData):
+        raise RangeError(
+            "examples are read from pixels; a run on kept maps of a frozen backbone cannot see them yet."
+        )
+    found = find_videos(sorted(set(table.video_names)), folder)
+    lacking = [*found.missing, *found.refused]
+    if lacking:
+        raise VideoError(
+            f"{folder}: every video of the table must be here; these are not: {', '.join(lacking[:5])}."
+        )
+    is_stage = isinstance(data, StageData)
+    reading = ClipReading(
+        shape=ClipShape(
+            data.num_frames, 1 if is_stage else data.stride_frames, num_slow_frames=data.num_frames
+        ),
+        frame_rate=None if is_stage else frame_rate(data),
+        num_views=1,
+        short_side_px=experiment.view.val_short_side_px,
+    )
+    samples = VideoClips(table, dict(found.paths), classes=run.classes, reading=reading)
+    truth = ActorTruth(
+        classes=table.classes,
+        labels=table.labels,
+        is_novel=np.zeros(len(table), dtype=bool),
+        boxes_xyxy_unit=np.where(table.has_box[:, None], table.boxes_xyxy_unit, WHOLE_FRAME),
+        actor_ids=table.actor_id,
+    )
+    batches = ClipLoader(
+        samples,
+        ClipSampler(len(samples), experiment.training.batch_clips, is_shuffled=False),
+        view=views(experiment, normalisation(experiment))[1],
+        read_ahead=ReadAhead(0),
+        skip_rule=SkipRule(max_share=0.0),
+    )
+    return Side("examples", batches, samples.rows_of, truth, digest="")

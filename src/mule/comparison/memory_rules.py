@@ -1,0 +1,86 @@
+"""Scores that ask a memory of training actors, for any network: ours, and every rival's the same way.
+
+    memory           G-Vac: nobody remembered is near
+    discounted-pe    GD-PE: the network's evidence, discounted by the memory's trust
+    agreement-pe     A-PE: evidence for actions that neighbours do as well
+
+The memory holds training actors; how far it reaches is set on held-out known actors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mule.comparison.outputs import SideOutputs
+from mule.errors import MissingOutputs, NotFitted
+from mule.memory.building import SeenActors, build_memory
+from mule.memory.kernel import Weighed, reach_of, vacuity_novelty, weigh
+from mule.memory.memory import EvidenceMemory, Places
+from mule.memory.opinion import agreement_novelty, class_weights, discounted_evidence_novelty
+from mule.records import Novelty
+
+MEMORY_SCORES = ("memory", "discounted-pe", "agreement-pe")
+_NO_WEIGHTS = "0" * 64
+"""In place of the fingerprint of weights: this memory is never kept."""
+
+
+def seen_actors(outputs: SideOutputs) -> SeenActors:
+    """The actors of a side as a memory takes them in. Those of one video are one group: they share camera and light."""
+    clips = [outputs.clip_names[i] for i in outputs.clip_index.tolist()]
+    places = Places.of(
+        [clip.video for clip in clips],
+        torch.tensor([clip.key_time_s for clip in clips], dtype=torch.float64),
+        torch.from_numpy(outputs.truth.boxes_xyxy_unit.clip(0, 1)),
+    )
+    return SeenActors(outputs.features.float(), torch.from_numpy(outputs.labels).float(), places)
+
+
+def known_of(outputs: SideOutputs) -> SeenActors:
+    """The actors of a side that do a known action."""
+    return seen_actors(outputs).at(torch.from_numpy(outputs.labels.any(axis=1)))
+
+
+@dataclass
+class MemoryRule:
+    """A score that asks a memory of training actors."""
+
+    name: str
+    _memory: EvidenceMemory | None = field(default=None, repr=False)
+
+    def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
+        """Remembers the training actors; held-out known ones say how far a memory reaches."""
+        memory = build_memory(known_of(train), class_names=train.classes, model=_NO_WEIGHTS)
+        reach = reach_of(memory, known_of(held_out).features)
+        self._memory = replace(memory, kernel=replace(memory.kernel, reach=reach))
+
+    def novelty(self, outputs: SideOutputs) -> Novelty:
+        """The novelty of each actor.
+
+        Raises:
+            MissingOutputs: the score needs one logit per action and the network has none; the message says so.
+        """
+        if self._memory is None:
+            raise NotFitted(f"{self.name} has not seen known actors yet. Call fit(train, held_out).")
+        weighed = weigh(self._memory, outputs.features.float())
+        if self.name == "memory":
+            return vacuity_novelty(weighed)
+        if outputs.kind not in ("tied", "read"):
+            raise MissingOutputs(f"needs one logit per action; this network's evidence is {outputs.kind}")
+        return _OF_LOGITS[self.name](outputs.stored.logits, self._memory, weighed)
+
+
+def _discounted(logits: Float[Tensor, "actors classes"], _: EvidenceMemory, weighed: Weighed) -> Novelty:
+    return discounted_evidence_novelty(logits, weighed.log_trust)
+
+
+def _agreed(logits: Float[Tensor, "actors classes"], memory: EvidenceMemory, weighed: Weighed) -> Novelty:
+    return agreement_novelty(logits, class_weights(memory, weighed))
+
+
+_OF_LOGITS: dict[str, Callable[[Tensor, EvidenceMemory, Weighed], Novelty]] = {
+    "discounted-pe": _discounted,
+    "agreement-pe": _agreed,
+}

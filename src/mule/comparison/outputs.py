@@ -1,0 +1,275 @@
+"""What one trained run says of every actor of one side: all that any score can ask for, and what is true of the actor.
+
+run ─▶ model ─┬─ outputs h ─▶ evidence, logits
+side ─ batches┘─ features before the last linear layer, and that layer
+              └─ outputs of further passes with dropout on
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mule.baselines.afac import AfacModel
+from mule.baselines.dear import DearModel
+from mule.baselines.enn import DirichletHead
+from mule.baselines.outputs import LinearReadout, StoredOutputs
+from mule.build import LoadedRun, build_networks, initialise
+from mule.comparison.sides import ActorTruth, Rows, Side
+from mule.datasets.batches import ActorBatch
+from mule.datasets.loading import ClipLoader
+from mule.datasets.samples import ClipName
+from mule.errors import RangeError
+from mule.evidence.head import EvidenceHead
+from mule.evidence.opinion import beta_parameters
+from mule.features.maps import FeatureMaps
+from mule.features.pooling import context_map
+from mule.model import MuleModel, RelationModel
+from mule.objective.dirichlet_loss import dirichlet_parameters
+from mule.records import Evidence
+from mule.training.step import evaluating, in_single, scene_boxes
+
+EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
+"""Beta evidence of one signed output or of two outputs per action; of a Dirichlet; or read off a sigmoid's logits."""
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+NO_DROPOUT = "this network drops no units"
+NO_PASSES = "no passes with dropout on were asked for"
+NO_READOUT = "each action has a feature of its own, so there is no one last linear layer"
+
+
+@dataclass(frozen=True)
+class SideOutputs:
+    """One row per actor. `truth` has these rows too; `labels` are those of the actions the network was taught."""
+
+    classes: tuple[str, ...]
+    kind: EvidenceKind
+    outputs: Float[Tensor, "actors outputs"]
+    """h, as the last layer gives it."""
+    evidence: Evidence
+    features: Float[Tensor, "actors dim"]
+    readout: LinearReadout | None
+    dropout_logits: Float[Tensor, "passes actors classes"] | None
+    labels: Bool[np.ndarray, "actors classes"]
+    truth: ActorTruth
+    clip_names: tuple[ClipName, ...]
+    clip_index: Int[np.ndarray, " actors"]
+    not_stored: Mapping[str, str]
+    """What a score may need and this network cannot give, with the reason."""
+    num_skipped: int = 0
+    """Clips that could not be read."""
+
+    @property
+    def num_actors(self) -> int:
+        """How many actors there are."""
+        return len(self.clip_index)
+
+    @cached_property
+    def video_index(self) -> Int[np.ndarray, " actors"]:
+        """The video of each actor by number; clips of one video share it. Rendered clips are videos of their own."""
+        videos = {name: number for number, name in enumerate(self.videos)}
+        return np.array([videos[name.video] for name in self.clip_names], dtype=np.int64)[self.clip_index]
+
+    @cached_property
+    def videos(self) -> tuple[str, ...]:
+        """The names of the videos, in the order in which they come."""
+        return tuple(dict.fromkeys(name.video for name in self.clip_names))
+
+    @cached_property
+    def stored(self) -> StoredOutputs:
+        """The same for rivals' scores."""
+        logits = one_logit_per_action(self.outputs, len(self.classes))
+        return StoredOutputs(logits, self.features, self.readout, self.dropout_logits)
+
+    @cached_property
+    def probability(self) -> Float[np.ndarray, "actors classes"]:
+        """The expected probability of each action: of the Beta, of the Dirichlet, or the sigmoid's."""
+        if self.kind == "read":
+            return torch.sigmoid(self.stored.logits.double()).numpy()
+        if self.kind == "dirichlet":
+            alpha, total = dirichlet_parameters(self.evidence.positive.double())
+            return (alpha / total).numpy()
+        alpha, beta = beta_parameters(self.evidence)
+        return (alpha.double() / (alpha.double() + beta.double())).numpy()
+
+
+def one_logit_per_action(
+    outputs: Float[Tensor, "rows outputs"], num_classes: int
+) -> Float[Tensor, "rows classes"]:
+    """The outputs themselves; where each action has two, what speaks for it less what speaks against it."""
+    if outputs.shape[1] == num_classes:
+        return outputs
+    return outputs[:, :num_classes] - outputs[:, num_classes:]
+
+
+def evidence_kind(decide: nn.Module) -> EvidenceKind:
+    """Where a network's evidence comes from.
+
+    Raises:
+        RangeError: a network of a kind nobody has told us of.
+    """
+    if isinstance(decide, AfacModel):
+        return "read"
+    head = decide.head if isinstance(decide, RelationModel) else None
+    if isinstance(decide, DearModel) or isinstance(head, DirichletHead):
+        return "dirichlet"
+    if not isinstance(head, EvidenceHead):
+        raise RangeError(f"a network must be one of the catalogue's; got {type(decide).__name__}.")
+    if head.parameterisation == "independent":
+        return "independent"
+    return "read" if head.function == "relu" else "tied"
+
+
+def last_layer(decide: nn.Module, num_classes: int) -> LinearReadout | None:
+    """The linear layer that makes one logit per action of a feature, if there is one."""
+    owner = decide.head if isinstance(decide, RelationModel) else decide
+    linear = getattr(owner, "linear", None)
+    if not isinstance(linear, nn.Linear):
+        return None
+    layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1)
+    joined = one_logit_per_action(layer.T, num_classes).T
+    return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())
+
+
+def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0) -> SideOutputs:
+    """What the run says of every actor of the side.
+
+    Args:
+        run: a trained recogniser.
+        side: of the data of its experiment.
+        dropout_passes: further passes with dropout on, for scores that ask how much passes differ; 0 is none.
+        seed: of what is dropped in them.
+
+    Raises:
+        RangeError: the side has no actors.
+    """
+    model = _seeing(run)
+    decide = cast(nn.Module, model.decide)
+    droppers = [each for each in decide.modules() if isinstance(each, _DROPOUT) and each.p > 0]
+    num_passes = dropout_passes if droppers else 0
+    parts: list[_Part] = []
+    names: list[ClipName] = []
+    with evaluating(model):
+        for number, batch in enumerate(side.batches):
+            part = _part(model, batch, side, len(names))
+            if num_passes and batch.num_actors:
+                with _dropping(droppers, seed=seed + number):
+                    part = part._replace(dropped=_passes(model, batch, num_passes, len(run.classes)))
+            parts.append(part)
+            names += batch.clip_names
+    parts = [part for part in parts if len(part.rows)]
+    if not parts:
+        raise RangeError(f"the {side.name} side must have actors; it has none.")
+    readout = last_layer(decide, len(run.classes))
+    skipped = side.batches.skipped if isinstance(side.batches, ClipLoader) else []
+    rows = np.concatenate([part.rows for part in parts])
+    return SideOutputs(
+        classes=run.classes,
+        kind=evidence_kind(decide),
+        outputs=torch.cat([part.outputs for part in parts]),
+        evidence=Evidence(
+            torch.cat([part.evidence.positive.float() for part in parts]),
+            torch.cat([part.evidence.negative.float() for part in parts]),
+        ),
+        features=torch.cat([part.features for part in parts]),
+        readout=readout,
+        dropout_logits=torch.cat([part.dropped for part in parts], dim=1) if num_passes else None,
+        labels=np.concatenate([part.labels for part in parts]),
+        truth=_at(side.truth, rows),
+        clip_names=tuple(names),
+        clip_index=np.concatenate([part.clip_index for part in parts]),
+        not_stored={
+            **({} if readout else {"readout": NO_READOUT}),
+            **({} if num_passes else {"dropout_logits": NO_PASSES if droppers else NO_DROPOUT}),
+        },
+        num_skipped=len(skipped),
+    )
+
+
+class _Part(NamedTuple):
+    """What one batch gives."""
+
+    outputs: Tensor
+    evidence: Evidence
+    features: Tensor
+    dropped: Tensor
+    labels: Bool[np.ndarray, "actors classes"]
+    rows: Rows
+    clip_index: Rows
+
+
+def _part(model: MuleModel, batch: ActorBatch, side: Side, first_clip: int) -> _Part:
+    output = in_single(model(batch.pixels, scene_boxes(batch)))
+    positions = batch.positions[batch.actor_clip_index].tolist()
+    rows = [
+        side.rows_of(at)[number] for at, number in zip(positions, batch.actor_index.tolist(), strict=True)
+    ]
+    return _Part(
+        outputs=output.outputs.clone(),
+        evidence=output.evidence,
+        features=output.features.clone(),
+        dropped=output.outputs.new_zeros(0),
+        labels=batch.labels.numpy(),
+        rows=np.array(rows, dtype=np.int64),
+        clip_index=batch.actor_clip_index.numpy() + first_clip,
+    )
+
+
+def _passes(
+    model: MuleModel, batch: ActorBatch, num_passes: int, num_classes: int
+) -> Float[Tensor, "passes actors classes"]:
+    """Only what is right of the backbone drops units, so the backbone sees each clip once."""
+    maps, boxes = [model.backbone(each) for each in batch.pixels], scene_boxes(batch)
+    drawn = [in_single(model.decide(maps, boxes)).outputs for _ in range(num_passes)]
+    return torch.stack([one_logit_per_action(each, num_classes) for each in drawn])
+
+
+@contextmanager
+def _dropping(droppers: Sequence[nn.Module], *, seed: int) -> Generator[None]:
+    """Units are dropped by chance from this seed, and nothing else changes; then all is as before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in droppers:
+            module.train()
+        try:
+            yield
+        finally:
+            for module in droppers:
+                module.eval()
+
+
+class _ContextOf(nn.Module):
+    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
+        maps: FeatureMaps = self.backbone(clips)
+        return FeatureMaps((context_map(maps).unsqueeze(2),), maps.stride)
+
+
+def _seeing(run: LoadedRun) -> MuleModel:
+    """The network with the backbone its clips need: rendered ones are pixels, also where training kept their maps."""
+    if not run.experiment.backbone.frozen or run.experiment.data.kind == "table":
+        return run.model
+    _, backbone = build_networks(run.experiment)
+    initialise(backbone, run.experiment)
+    return MuleModel(_ContextOf(backbone), run.model.decide).eval()
+
+
+def _at(truth: ActorTruth, rows: Rows) -> ActorTruth:
+    return ActorTruth(
+        classes=truth.classes,
+        labels=truth.labels[rows],
+        is_novel=truth.is_novel[rows],
+        boxes_xyxy_unit=truth.boxes_xyxy_unit[rows].astype(np.float64),
+        actor_ids=tuple(truth.actor_ids[row] for row in rows.tolist()),
+    )

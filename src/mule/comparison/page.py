@@ -1,0 +1,282 @@
+"""The files of a comparison: tables in three formats, and a page that says what was run and what the numbers are not.
+
+    OUT/results.md            the page
+    OUT/figures/*.png         its pictures
+    OUT/tables.md .csv .tex   every table of every test side
+    OUT/outcomes-SIDE.csv     every number of every trial
+
+What is printed here was counted elsewhere; nothing is computed twice.
+"""
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mule.comparison.equal import gradient_steps
+from mule.comparison.figures import CAPTIONS
+from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.sheets import (
+    differences,
+    every_comparison,
+    judged_comparison,
+    networks_comparison,
+    paper_comparison,
+    scenes_comparison,
+    trained_seconds,
+)
+from mule.config import StageData
+from mule.report.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
+from mule.report.outcomes import Comparison
+from mule.report.tables import Cell, Sheet, paper_sheet, score_sheet
+from mule.training.checkpoint import write_whole
+from mule.training.run_record import RunFolder
+
+OF_STAGE = (
+    "These are numbers of Stage, a rendered world of small clips, seen by a small network that was trained for minutes. "
+    "They show directions between methods that had the same data, the same backbone and the same budget."
+)
+OF_TABLES = (
+    "These are numbers of the data named above, small next to the paper's. They show directions between methods that had "
+    "the same data, the same backbone and the same budget."
+)
+NOT_THE_PAPER = (
+    "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
+    "Kinetics, and GPUs; the experiments are `experiments/ava_r50.toml`, `ava_r101.toml`, `charades_r50.toml` and "
+    "`charades_r101.toml`, and with the data at hand the command is `mule compare experiments/ava_r50.toml … "
+    "--set data.root=DIR`."
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the page says of the comparison beside its numbers."""
+
+    command: str
+    budget: str
+    """How rows were made comparable: equal steps or equal time, and what that changed."""
+    failures: Mapping[str, str]
+    """Rows that did not finish, and why."""
+    elapsed_s: float | None = None
+
+
+def tables_of(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple[str, Sheet]]:
+    """Every table by a short name, with its title."""
+    found = differences(findings, side, resamples=resamples)
+    reference = findings.reference
+    every = every_comparison(findings, side)
+    tables: dict[str, tuple[str, Sheet | None]] = {
+        "paper": ("The paper's table", _without_spread(paper_sheet(paper_comparison(findings, side)))),
+        "judged": (
+            "Each method by the score it is judged by",
+            score_sheet(judged_comparison(findings, side)),
+        ),
+        "differences": (f"Differences from {reference}", found),
+        "scenes": ("Where scenes mislead", score_sheet(scenes_comparison(findings))),
+        "networks": ("The networks", paper_sheet(networks_comparison(findings, side))),
+        "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
+        "every": ("Every score of every method", score_sheet(every)),
+    }
+    return {name: (title, sheet) for name, (title, sheet) in tables.items() if sheet is not None}
+
+
+def write_tables(findings: Findings, out: Path, *, resamples: int) -> list[Path]:
+    """The tables of every test side in Markdown, CSV and LaTeX, and every number in CSV."""
+    text, tex = ["# Tables"], list[str]()
+    for side in findings.tests:
+        text.append(f"\n## {side}")
+        for name, (title, sheet) in tables_of(findings, side, resamples=resamples).items():
+            text += [f"\n### {title}\n", markdown(sheet)]
+            tex.append(latex(sheet, caption=f"{title} ({side}).", label=f"tab:{side}-{name}"))
+    main = findings.tests[0]
+    files = {
+        "tables.md": "\n".join(text),
+        "tables.tex": "\n".join(tex),
+        "tables.csv": summary_csv(every_comparison(findings, main)),
+        **{
+            f"outcomes-{side}.csv": outcomes_csv(every_comparison(findings, side).outcomes)
+            for side in findings.tests
+        },
+    }
+    for name, content in files.items():
+        write_whole(out / name, content)
+    return [out / name for name in files]
+
+
+def write_page(
+    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, resamples: int
+) -> None:
+    """The page, in plain words; its pictures lie in a folder beside it."""
+    side = findings.tests[0]
+    text = [
+        "# Results",
+        "",
+        f"Made by `{told.command}`; nothing on this page was written by hand.",
+        "",
+        *_what_was_run(findings, told),
+        "",
+        "## What these numbers are, and are not",
+        "",
+        f"{_what_it_is(findings)} {NOT_THE_PAPER}",
+        "",
+        *_how_judged(findings, side),
+    ]
+    said = set[str]()
+    for name, (title, sheet) in tables_of(findings, side, resamples=resamples).items():
+        if name != "every":
+            new = replace(sheet, notes=tuple(note for note in sheet.notes if note not in said))
+            text += ["", f"## {title}", "", markdown(new).rstrip()]
+            said |= set(sheet.notes)
+    text += ["", "## Figures", ""]
+    for figure in figures:
+        caption = next(
+            (words for kind, words in CAPTIONS.items() if figure.stem.startswith(kind)), figure.stem
+        )
+        place = figure.relative_to(path.parent).as_posix()
+        text += [f"![{caption}]({place})", "", caption, ""]
+    text += [*_left_out(findings, side), "", "## Conventions", "", findings.rows[0].results[side].convention]
+    write_whole(path, "\n".join(text).rstrip() + "\n")
+
+
+def write_docs(
+    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, resamples: int
+) -> None:
+    """The page as part of the documentation, with copies of its pictures in `pictures/results` beside it."""
+    folder = path.parent / "pictures" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    copies = [folder / figure.name for figure in figures]
+    for figure, copy in zip(figures, copies, strict=True):
+        shutil.copyfile(figure, copy)
+    write_page(findings, path, figures=copies, told=told, resamples=resamples)
+
+
+def _only(comparison: Comparison, method: str) -> Comparison:
+    return replace(
+        comparison,
+        rows=tuple(row for row in comparison.rows if row.method == method),
+        outcomes=tuple(each for each in comparison.outcomes if each.method == method),
+    )
+
+
+def _without_spread(sheet: Sheet) -> Sheet:
+    """Four numbers to a cell leave no room for the intervals of a single trial; the next table has them."""
+
+    def bare(cell: Cell) -> Cell:
+        if isinstance(cell, str):
+            return cell
+        return tuple(
+            replace(each, spread="" if each.spread.startswith("[") else each.spread) for each in cell
+        )
+
+    blocks = [
+        replace(block, lines=tuple(replace(line, cells=tuple(map(bare, line.cells))) for line in block.lines))
+        for block in sheet.blocks
+    ]
+    return replace(sheet, blocks=tuple(blocks))
+
+
+def _what_was_run(findings: Findings, told: Told) -> list[str]:
+    records = [RunFolder(each.row.folder).record() for each in findings.rows]
+    sessions = [session for record in records for session in record["sessions"]]
+    packages = _distinct(
+        ", ".join(f"{name} {version}" for name, version in session["packages"].items())
+        for session in sessions
+    )
+    hardware = [session["hardware"] for session in sessions]
+    machines = _distinct(
+        f"{each['processor']}, {each['num_cores']} cores, {each['torch_threads']} thread per row"
+        + (f", {', '.join(each['gpus'])}" if each["gpus"] else "")
+        for each in hardware
+    )
+    trials = list(dict.fromkeys(each.row.trial for each in findings.rows))
+    lines = [
+        "| | |",
+        "| --- | --- |",
+        f"| commit | {_distinct(str(session['git_commit']) for session in sessions)} |",
+        f"| versions | Python {_distinct(session['python'] for session in sessions)}, {packages} |",
+        f"| hardware | {machines} |",
+        f"| data | {_data(findings.rows[0])} |",
+        f"| trials | {', '.join(f'split {trial.split} seed {trial.seed}' for trial in trials)} |",
+        f"| budget | {told.budget} |",
+    ]
+    if told.elapsed_s is not None:
+        lines.append(
+            f"| whole command | {told.elapsed_s / 60:.1f} minutes, rows that were already there not counted |"
+        )
+    lines += [
+        "",
+        "| row | gradient steps | training | actors judged, known + novel | data |",
+        "| --- | --: | --: | --: | --- |",
+    ]
+    for each in findings.rows:
+        result = each.results[findings.tests[0]]
+        lines.append(
+            f"| {escaped_markdown(each.row.name)} | {gradient_steps(each.row.experiment)} | "
+            f"{trained_seconds(each.row):.0f} s | {result.num_known} + {result.num_novel} | {_digests(each)} |"
+        )
+    lines += [
+        f"| {escaped_markdown(name)} | – | failed: {escaped_markdown(why)} | – | – |"
+        for name, why in told.failures.items()
+    ]
+    return lines
+
+
+def _digests(each: FinishedRow) -> str:
+    digests = RunFolder(each.row.folder).record()["data_digests"]
+    return ", ".join(f"{name} {str(digest)[-16:]}" for name, digest in digests.items())
+
+
+def _data(each: FinishedRow) -> str:
+    data = each.row.experiment.data
+    result = each.results[each.row.sides[1]]
+    if isinstance(data, StageData):
+        return (
+            f"Stage, {data.train_clips} training, {data.val_clips} validation and {result.num_clips} test clips of "
+            f"{data.rows} × {data.cols} pixels, scene bias {data.bias:g} in training"
+        )
+    return (
+        f"{escaped_markdown(data.actors)} under {escaped_markdown(data.split)}, {result.num_clips} test clips"
+    )
+
+
+def _what_it_is(findings: Findings) -> str:
+    is_stage = all(isinstance(each.row.experiment.data, StageData) for each in findings.rows)
+    splits = {each.row.trial.split for each in findings.rows}
+    trials = {each.row.trial for each in findings.rows}
+    few = (
+        f" They rest on {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
+        f"split{'s' * (len(splits) > 1)}: other seeds and other actions may order close methods differently."
+    )
+    of_split_a = (
+        " Split A is the one that methods are developed on, so nothing here is a final verdict."
+        if splits == {"A"} and is_stage
+        else ""
+    )
+    return (OF_STAGE if is_stage else OF_TABLES) + few + of_split_a
+
+
+def _how_judged(findings: Findings, side: str) -> list[str]:
+    judged = ", ".join(
+        f"{escaped_markdown(method)} by {score}" for method, score in findings.judged_by.items()
+    )
+    return [
+        "## How it was judged",
+        "",
+        f"The tables are of the {side} side unless they say otherwise. Each method is compared by one score, fixed before "
+        f"any outcome: {judged}. PE, NE, PNE and Belief of a network that was not taught evidence follow the paper's rule "
+        "α = ReLU(h) + 1. Scores that learn did so on training actors; no threshold, score or setting was chosen on a "
+        "novel actor.",
+    ]
+
+
+def _left_out(findings: Findings, side: str) -> list[str]:
+    lines = [
+        f"- {escaped_markdown(each.method)}: {score} ({escaped_markdown(reason)})"
+        for each in (findings.of(method)[0] for method in findings.methods)
+        for score, reason in each.results[side].left_out.items()
+    ]
+    return ["## Scores that were left out", "", *lines] if lines else []
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))

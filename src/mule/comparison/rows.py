@@ -1,0 +1,199 @@
+"""The rows of a comparison: every experiment with every seed and class split, each in a folder of its own.
+
+    OUT/rows/NAME-SPLIT-sSEED/   a run as `mule train` leaves it, its outputs and results, and log.txt
+
+A row is trained, then judged. Whatever was done stays done: a finished row is not touched again, an unfinished one
+goes on from its last checkpoint, and a row whose experiment has changed is refused.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mule.build import run_experiment
+from mule.build_data import Noted
+from mule.comparison.judging import Judging, judge_run, result_key
+from mule.comparison.output_files import OutputsOf
+from mule.comparison.results import SideResult, read_result
+from mule.comparison.sides import TRAIN, VAL, read_side, render_sides, sides_under_test
+from mule.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
+from mule.errors import WeightsError
+from mule.report.outcomes import Trial
+from mule.training.monitor import Validation
+from mule.training.run_record import CARD, EXPERIMENT
+
+ROWS, LOG = "rows", "log.txt"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An experiment under the name its rows bear."""
+
+    name: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training and one judgement."""
+
+    contestant: str
+    experiment: Experiment
+    trial: Trial
+    folder: Path
+    judging: Judging
+
+    @property
+    def name(self) -> str:
+        """What people, and the engine that runs it, call it."""
+        return self.folder.name
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides it is judged on."""
+        return (VAL, *sides_under_test(self.experiment))
+
+
+def planned_rows(
+    contestants: Sequence[Contestant],
+    out: Path,
+    *,
+    seeds: Sequence[int],
+    splits: Sequence[str] = (),
+    judging: Judging,
+) -> tuple[Row, ...]:
+    """A row for every experiment, class split and seed; the first trial of all comes before the second of any.
+
+    Args:
+        contestants: the experiments.
+        out: the folder of the comparison.
+        seeds: each sets the seed of the experiment and, on Stage, of the data, which are drawn anew.
+        splits: which actions are known; none is what each experiment says.
+        judging: how rows are judged.
+
+    Raises:
+        ConfigError: there are no experiments, or two of one name.
+    """
+    names = [each.name for each in contestants]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        raise ConfigError(
+            f"a comparison needs experiments, each with a name of its own; got {', '.join(twice)} twice. Rename a file."
+            if twice
+            else "a comparison needs experiments; none was given. Name their files, or use --quick."
+        )
+    rows: list[Row] = []
+    for seed in seeds:
+        for split in splits or (None,):
+            for each in contestants:
+                experiment = _drawn(each, seed=seed, split=split)
+                trial = Trial(Path(experiment.data.split).stem, seed)
+                folder = out.absolute() / ROWS / f"{plain_name(each.name)}-{plain_name(trial.split)}-s{seed}"
+                rows.append(Row(each.name, experiment, trial, folder, judging))
+    return tuple(rows)
+
+
+def require_same_rows(rows: Sequence[Row]) -> None:
+    """What the folders of the rows hold, if anything, is of the same experiments.
+
+    Raises:
+        ConfigError: it is of others; every changed key is named.
+    """
+    changed: list[str] = []
+    for row in rows:
+        path = row.folder / EXPERIMENT
+        if path.exists():
+            found = differences(load_experiment(path), row.experiment)
+            changed += [f"{row.name}: {key} was {old!r}, is {new!r}" for key, (old, new) in found.items()]
+    if changed:
+        raise ConfigError(
+            "rows go on with the experiments they began with; these have changed:\n  "
+            + "\n  ".join(changed[:10])
+            + ("\n  …" if len(changed) > 10 else "")
+            + "\nRestore them, compare in another folder (--out), or remove the folders of these rows."
+        )
+
+
+def results_of(row: Row) -> Mapping[str, SideResult] | None:
+    """What the row found on each side; None unless it is finished."""
+    source = OutputsOf(row.folder, row.experiment, row.judging.dropout_passes, row.judging.test_clips)
+    found: dict[str, SideResult] = {}
+    for side in row.sides:
+        result = read_result(row.folder, side)
+        try:
+            is_right = result is not None and result.key == result_key(source, side, row.judging)
+        except WeightsError:
+            is_right = False
+        if result is None or not is_right:
+            return None
+        found[side] = result
+    return found
+
+
+def finish_row(row: Row) -> None:
+    """Trains what is not trained and judges what is not judged.
+
+    Raises:
+        MuleError: it cannot be done; what is there stays, and another try goes on from it.
+    """
+    require_same_rows([row])
+    if results_of(row) is not None:
+        return
+    row.folder.mkdir(parents=True, exist_ok=True)
+    log = RowLog(row.folder / LOG)
+    log.noted("begun")
+    if not (row.folder / CARD).exists():
+        run_experiment(row.experiment, row.folder, listener=log, resumes=True)
+    judge_run(row.folder, row.experiment, sides=row.sides, judging=row.judging, noted=log.noted)
+
+
+def prepare(rows: Sequence[Row], *, noted: Noted) -> None:
+    """Renders clips, and computes the maps of frozen backbones, that several rows share: once, before they start."""
+    done: list[object] = []
+    for row in rows:
+        data = row.experiment.data
+        shared = (data.model_dump_json(), row.experiment.backbone.model_dump_json())
+        if shared in done:
+            continue
+        done.append(shared)
+        if isinstance(data, StageData):
+            render_sides(data, test_clips=row.judging.test_clips, noted=noted)
+        elif row.experiment.backbone.frozen:
+            for side in (TRAIN, *row.sides):
+                read_side(row.experiment, side, noted=noted)
+
+
+@dataclass(frozen=True)
+class RowLog:
+    """Writes down how a row goes, beside it: rows run where nobody watches."""
+
+    path: Path
+
+    def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
+        """Nothing; the curves of the run have it."""
+
+    def validated(self, step: int, epoch: int, found: Validation) -> None:
+        """One line."""
+        self.noted(f"epoch {epoch}, step {step}: mAP of known actions {found.mean_ap:.4f}")
+
+    def noted(self, sentence: str) -> None:
+        """One line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{sentence}\n")
+
+
+def _drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
+    content = each.experiment.model_dump(mode="json", exclude_none=True)
+    content["seed"] = seed
+    if split is not None:
+        content["data"]["split"] = split
+    if isinstance(each.experiment.data, StageData):
+        content["data"]["seed"] = seed
+    return experiment_from(content, source=each.name)
+
+
+def plain_name(name: str) -> str:
+    """The name as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name)

@@ -1,0 +1,191 @@
+"""`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
+
+import json
+
+import pytest
+import typer
+from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
+from typer.testing import CliRunner
+
+from mule.cli.compare import compare
+from mule.cli.evaluate import app as evaluate_app
+from mule.cli.main import app as main_app
+from mule.comparison import equal
+from mule.config import experiment_toml
+
+FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
+
+
+@pytest.fixture(scope="module")
+def app():
+    """The whole command; its group answers wrong input with exit code 2."""
+    grouped = typer.Typer(cls=main_app.info.cls, no_args_is_help=True)
+    grouped.callback()(lambda: None)
+    grouped.command("compare")(compare)
+    grouped.add_typer(evaluate_app, name="evaluate")
+    return grouped
+
+
+@pytest.fixture(scope="module")
+def files(root, tmp_path_factory):
+    """Experiments as files."""
+    folder = tmp_path_factory.mktemp("experiments")
+    for name, changes in {
+        "linear": {"system": "slowfast"},
+        "dirichlet": {"system": "enn"},
+        "longer": {"system": "slowfast", "training__epochs": 2},
+        "table": {"data": {"kind": "table", "num_known": 2, "root": str(root)}},
+        "broken": {"system": "slowfast", "data__train_clips": 3, "training__epochs": 2},
+    }.items():
+        (folder / f"{name}.toml").write_text(experiment_toml(tiny_experiment(root, **changes)))
+    return folder
+
+
+def said(result):
+    return " ".join((result.output + result.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def compared(app, files, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    names = [str(files / f"{name}.toml") for name in ("linear", "dirichlet")]
+    result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW, "--pictures"])
+    assert result.exit_code == 0, said(result)
+    return out, names, result
+
+
+def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
+    out, _, result = compared
+    for part in ("linear-A-s0 started", "dirichlet-A-s0 finished, 2 of 2", "AUROC", "enn", "results.md"):
+        assert part in said(result)
+    for name in ("tables.md", "tables.csv", "tables.tex", "results.md", "figures/roc.png"):
+        assert (out / name).stat().st_size > 100
+    assert not [path for path in out.rglob(".*") if path.is_file()]  # nothing half-written
+
+
+def test_the_same_command_again_works_on_no_row(app, compared):
+    out, names, _ = compared
+    before = times_of(out / "rows")
+    result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW])
+    assert result.exit_code == 0
+    assert "2 rows are finished already and stay as they are" in said(result)
+    assert times_of(out / "rows") == before
+
+
+def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(equal, "epoch_seconds", lambda _: {"linear": 1.0, "broken": 2.0})
+    names = [str(files / f"{name}.toml") for name in ("linear", "broken")]
+    result = CliRunner().invoke(app, ["compare", *names, "--equal", "time", "--out", str(tmp_path), *FEW])
+    assert result.exit_code == 2
+    for part in (
+        "broken-A-s0 failed: an epoch must have a batch",
+        "1 of 2 rows failed",
+        "1 epochs instead of 2",
+    ):
+        assert part in said(result)
+    assert "broken-A-s0" in (tmp_path / "results.md").read_text()
+    assert (tmp_path / "rows" / "linear-A-s0" / "results" / "test-uniform.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "a comparison needs experiments; none was given"),
+        (["none.toml", "neither.toml"], "neither.toml: must be an experiment in TOML"),
+        (["linear.toml", "linear.toml"], "got linear twice"),
+        (["linear.toml", "longer.toml"], "got linear 2, longer 4"),
+        (
+            ["linear.toml", "table.toml"],
+            "must be tested on the same sides; linear has data.kind stage, table has",
+        ),
+        (["linear.toml", "--split", "Z"], "split = 'Z'"),
+        (["linear.toml", "--set", "training.epoch=3"], "Did you mean 'epochs'?"),
+        (["linear.toml", "--judge-by", "PE"], "a score must be given like"),
+        (["linear.toml", "--against", "nobody"], "a method must be one of slowfast; got nobody"),
+        (["linear.toml", "--judge-by", "slowfast=magic"], "a score must be one of PE"),
+        (["--quick"], "--quick without experiments takes those in the folder experiments"),
+    ],
+)
+def test_wrong_input_ends_with_code_two_and_leaves_nothing(
+    app, files, tmp_path, monkeypatch, arguments, told
+):
+    monkeypatch.chdir(tmp_path)
+    named = [str(files / each) if each.endswith(".toml") else each for each in arguments]
+    result = CliRunner().invoke(app, ["compare", *named, "--out", str(tmp_path / "out"), *FEW])
+    assert result.exit_code == 2
+    assert told in said(result)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
+    out, names, _ = compared
+    before = times_of(out)
+    result = CliRunner().invoke(
+        app, ["compare", *names, "--out", str(out), "--set", "optimizer.lr=0.5", *FEW]
+    )
+    assert result.exit_code == 2
+    for part in ("linear-A-s0: optimizer.lr was 0.001, is 0.5", "compare in another folder (--out)"):
+        assert part in said(result)
+    assert times_of(out) == before
+
+
+def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, compared):
+    out, _, _ = compared
+    run_dir = out / "rows" / "dirichlet-A-s0"
+    command = [
+        "evaluate",
+        "run",
+        str(run_dir),
+        "--split",
+        "test-counter",
+        "--score",
+        "vacuity",
+        "--score",
+        "NE",
+    ]
+    result = CliRunner().invoke(app, [*command, "--test-clips", str(TEST_CLIPS), "--resamples", "10"])
+    assert result.exit_code == 0
+    for part in ("test-counter", "vacuity", "left out: NE (a Dirichlet gives no evidence against an action)"):
+        assert part in said(result)
+    written = json.loads((run_dir / "results" / "test-counter.json").read_text())
+    assert list(written["scores"]) == ["vacuity"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "told"),
+    [
+        ("none", [], "must be the folder of a run"),
+        ("unfinished", [], "a finished run must have a card"),
+        ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
+        ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
+        ("linear-A-s0", ["--set", "system=mule"], "system cannot be set anew"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
+    app, compared, tmp_path, folder, options, told
+):
+    out, _, _ = compared
+    run_dir = out / "rows" / folder
+    if folder == "unfinished":
+        run_dir = tmp_path
+        (run_dir / "experiment.toml").write_text((out / "rows/linear-A-s0/experiment.toml").read_text())
+    before = times_of(out), times_of(tmp_path)
+    result = CliRunner().invoke(app, ["evaluate", "run", str(run_dir), *options, "--test-clips", "3"])
+    assert result.exit_code == 2
+    assert told in said(result)
+    assert (times_of(out), times_of(tmp_path)) == before
+
+
+@pytest.mark.slow
+def test_rows_in_processes_of_their_own_find_what_rows_in_this_one_found(app, compared, tmp_path):
+    out, names, _ = compared
+    options = ["--out", str(tmp_path), *FEW[2:], "--workers", "2"]
+    assert CliRunner().invoke(app, ["compare", *names, *options]).exit_code == 0
+    for name in ("linear-A-s0", "dirichlet-A-s0"):
+        for side in ("val", "test-uniform"):
+            here, there = (
+                json.loads((each / "rows" / name / "results" / f"{side}.json").read_text())
+                for each in (out, tmp_path)
+            )
+            assert here["scores"].keys() == there["scores"].keys()
+            assert here["mean_ap"] == pytest.approx(there["mean_ap"], abs=1e-9)
