@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mule.model import ModelOutput
 from mule.objective.beta_loss import reduce_over_actors
 from mule.objective.dirichlet_loss import (
-    dirichlet_mse_loss,
+    dirichlet_digamma_loss,
     dirichlet_parameters,
     linear_annealing,
     misleading_evidence_kl,
@@ -43,14 +43,17 @@ class DirichletHead(nn.Module):
 def enn_loss(
     output: ModelOutput, targets: Shaped[Tensor, "actors classes"], *, progress: float
 ) -> Float[Tensor, ""]:
-    """Expected squared error plus the annealed KL of misleading evidence; mean over actors.
+    """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence; mean over actors.
+
+    Sensoy et al. prefer the expected squared error, their Eq. 5. Next to it the KL of this many actions outweighs the
+    error: all evidence goes before any action is learnt.
 
     `progress` runs from 0 to 1 over the training. An actor with several actions has several ones in its target,
     which the Dirichlet, whose probabilities sum to one, cannot meet: what the paper holds against it.
     """
     evidence = output.evidence.positive
     annealed = linear_annealing(progress, num_epochs=ANNEALED_SHARE)
-    loss = dirichlet_mse_loss(evidence, targets) + annealed * misleading_evidence_kl(evidence, targets)
+    loss = dirichlet_digamma_loss(evidence, targets) + annealed * misleading_evidence_kl(evidence, targets)
     return reduce_over_actors(loss, "mean")
 
 
