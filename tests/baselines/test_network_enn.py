@@ -20,7 +20,7 @@ def output_of(evidence):
 
 
 def test_the_loss_of_one_actor_by_hand():
-    # e = 3, 0; alpha = 4, 1; S = 5; digamma(5) - digamma(4) is 1/4
+    # evidence 3 and 0 makes alpha 4 of 5; the digamma of 5 is that of 4 and a quarter more
     output = output_of(torch.tensor([[3.0, 0.0]]))
     assert enn_loss(output, torch.tensor([[1.0, 0.0]]), progress=0.0).item() == pytest.approx(0.25, rel=1e-6)
     # no evidence misleads, so the KL is zero, whatever its weight
