@@ -34,10 +34,11 @@ from mule.features.weights import NORMALISATIONS, Backbone, build_backbone
 from mule.model import KeptMaps, MuleModel, RelationModel
 from mule.objective.primal_dual import Constraint
 from mule.objective.ranks import num_ranks
-from mule.systems.catalogue import Sizes, System, find_system, tiny_sizes
+from mule.systems.catalogue import SIZES, System, find_system
 from mule.training.chance import seed_chance
 from mule.training.checkpoint import CheckpointError
 from mule.training.distributed import is_first, processes, wait_for_all
+from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.monitor import Watched
 from mule.training.parts import Listener, Parts, Progress
@@ -133,6 +134,8 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         if experiment.backbone.frozen
         else build_data(experiment, normalisation=pixels, noted=listener.noted)
     )
+    if isinstance(model.backbone, KeptMaps) and isinstance(data.train, KeptBatches):
+        model.backbone.standardise(*data.train.channel_statistics())
     model = _synchronised(model, experiment, device).to(device)
     precision, why_not = (None, "") if settings.precision == "float32" else mixed_precision(device)
     if why_not:
@@ -172,9 +175,10 @@ def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySl
     settings, num_classes = experiment.backbone, known_classes(experiment)
     backbone = TinySlowFast() if settings.name == TINY else _published_backbone(settings)
     channels = backbone.channels
-    sizes = tiny_sizes(channels, num_classes) if experiment.sizes == "tiny" else Sizes(channels, num_classes)
-    system = find_system(experiment.system).build(replace(sizes, aco_r=experiment.relations))
-    return MuleModel(KeptMaps(backbone.stride) if settings.frozen else backbone, system), backbone
+    sizes = replace(SIZES[experiment.sizes](channels, num_classes), aco_r=experiment.relations)
+    system = find_system(experiment.system).build(sizes)
+    kept = KeptMaps(backbone.stride, channels, dropout=settings.map_dropout)
+    return MuleModel(kept if settings.frozen else backbone, system), backbone
 
 
 def _published_backbone(settings: BackboneSettings) -> Backbone:

@@ -66,6 +66,8 @@ class SourceClips:
 class TableSides:
     """The table of an experiment under its split, and where the videos and objects are."""
 
+    table: ActorTable
+    """All of it, whatever becomes of its rows."""
     sides: OpenSetSides
     train_actors: ActorTable
     """The actors of the training side and, where persons were detected, boxes found on them."""
@@ -227,10 +229,11 @@ def table_sides(data: TableData) -> TableSides:
     objects = ClipObjects(read_object_table(root / data.objects)) if data.objects else None
     names = {name for side in (sides.train, sides.val) for name in side.actors.video_names}
     return TableSides(
+        table,
         sides,
         _with_persons(sides.train.actors, data, root),
         split,
-        _videos(names, root / data.videos),
+        videos_of(names, root / data.videos),
         objects,
         {"actors": table_digest(table), "split": split.digest},
     )
@@ -284,7 +287,12 @@ def root_of(data: StageData | TableData) -> Path:
     return data.root
 
 
-def _videos(names: Iterable[str], folder: Path) -> dict[str, Path]:
+def videos_of(names: Iterable[str], folder: Path) -> dict[str, Path]:
+    """Where each of the videos lies.
+
+    Raises:
+        VideoError: some are missing.
+    """
     found = find_videos(sorted(names), folder)
     if found.missing or found.refused:
         lacking = [*found.missing, *found.refused]

@@ -1,12 +1,12 @@
 """From an experiment with a frozen backbone to the maps it is trained on, computed once and kept."""
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import nn
 
 from mule.build_data import (
@@ -17,12 +17,14 @@ from mule.build_data import (
     root_of,
     source_clips,
     table_sides,
+    videos_of,
     views,
 )
 from mule.config import ConfigError, Experiment, StageData, TableData
 from mule.datasets.batches import BatchClip, batch_of
 from mule.datasets.samples import ClipSamples
 from mule.datasets.table import ActorTable
+from mule.datasets.table_files import read_actor_table
 from mule.datasets.views import ClipView
 from mule.errors import FeatureFileError
 from mule.features.download import sha256_of
@@ -31,6 +33,8 @@ from mule.features.feature_files import VideoFeatures, read_features, write_feat
 from mule.features.frozen import frozen_backbone
 from mule.features.pooling import context_map
 from mule.features.published import find_card
+from mule.features.weights import WeightCard
+from mule.runtime.openvino import compiled_frozen
 from mule.training.distributed import is_first, wait_for_all
 from mule.training.kept_maps import KeptBatches, KeptClip, kept_samples, kept_table, labelled_actors
 from mule.training.run_record import MODEL
@@ -138,40 +142,69 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
 
 
 def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
-    card = find_card(experiment.backbone.name)
-    wanted = (card.clip.num_frames, card.clip.stride_frames)
-    if (data.num_frames, data.stride_frames) != wanted or experiment.backbone.options:
-        raise ConfigError(
-            f"a frozen backbone sees what its card says: {wanted[0]} frames, {wanted[1]} apart, and no options of its own; "
-            f"got {data.num_frames}, {data.stride_frames} and {experiment.backbone.options}. Set data.num_frames and "
-            "data.stride_frames to these, and leave backbone.options out."
-        )
     found = table_sides(data)
     noted(f"maps of {len(found.videos)} videos are in {root_of(data) / data.features}, or computed now")
-    backbone = frozen_backbone(
-        experiment.backbone.weights or Path(),
-        card,
-        short_side_px=experiment.view.val_short_side_px,
-        frame_rate=frame_rate(data),
-    )
-    extractor = Extractor(backbone, root_of(data) / data.features)
-    tables = (found.train_actors, found.sides.val.actors)
-    features: dict[str, VideoFeatures] = {}
-    for video in sorted({name for table in tables for name in table.video_names}):
-        times = np.unique(np.concatenate([_times_s(table, video) for table in tables]))
-        key_times = tuple(exact(time_s) for time_s in times.tolist())
-        if is_first():
-            extractor.extract(found.videos[video], key_times)
-        wait_for_all()
-        features[video] = extractor.extract(found.videos[video], key_times).features
-    classes = found.split.classes.known_train
+    features = kept_features(experiment, data, found.videos, table=found.table)
+    tables, classes = (found.train_actors, found.sides.val.actors), found.split.classes.known_train
     train, val = (kept_table(table, features, classes=classes, objects=found.objects) for table in tables)
     return train, val, classes, dict(found.digests)
 
 
-def _times_s(table: ActorTable, video: str) -> Float[np.ndarray, " times"]:
-    """The key times of a video; rows of the whole video have none."""
-    if video not in table.videos:
-        return np.zeros(0)
-    times_s = table.time_s[table.video_index == table.videos.index(video)]
-    return times_s[~np.isnan(times_s)]
+def keep_all_features(experiment: Experiment, *, noted: Noted) -> int:
+    """Computes the maps of every clip of an experiment's table that are not kept yet; says of how many videos.
+
+    Raises:
+        ConfigError: the experiment has no frozen backbone with weights, or is not of a table.
+    """
+    data, settings = experiment.data, experiment.backbone
+    if isinstance(data, StageData) or not settings.frozen or settings.weights is None:
+        raise ConfigError(
+            "maps are kept of videos in a table, by a frozen backbone with weights; this experiment has kind = "
+            f"{data.kind!r}, frozen = {settings.frozen} and weights = {settings.weights}."
+        )
+    table = read_actor_table(root_of(data) / data.actors)
+    videos = videos_of(table.videos, root_of(data) / data.videos)
+    kept_features(experiment, data, videos, table=table, noted=noted)
+    return len(videos)
+
+
+def kept_features(
+    experiment: Experiment,
+    data: TableData,
+    videos: Mapping[str, Path],
+    *,
+    table: ActorTable,
+    noted: Noted = lambda _: None,
+) -> dict[str, VideoFeatures]:
+    """The maps of these videos at every key time of the table, from where they are kept or computed now.
+
+    All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
+    """
+    backbone = frozen_backbone(
+        experiment.backbone.weights or Path(),
+        as_seen(find_card(experiment.backbone.name), experiment, data),
+        short_side_px=experiment.view.val_short_side_px,
+        frame_rate=frame_rate(data),
+    )
+    if experiment.backbone.runtime == "openvino":
+        backbone = compiled_frozen(backbone)
+    extractor = Extractor(backbone, root_of(data) / data.features)
+    times_s = {
+        name: np.unique(table.time_s[(table.video_index == at) & table.has_time])
+        for at, name in enumerate(table.videos)
+    }
+    features: dict[str, VideoFeatures] = {}
+    for video, path in sorted(videos.items()):
+        key_times = tuple(exact(time_s) for time_s in times_s[video].tolist())
+        if is_first():
+            found = extractor.extract(path, key_times)
+            noted(f"{video}: {len(found.features)} clips, {found.elapsed_s:.1f} s")
+        wait_for_all()
+        features[video] = extractor.extract(path, key_times).features
+    return features
+
+
+def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:
+    """The card with the clips of the experiment, and its options of the backbone."""
+    clip = replace(card.clip, num_frames=data.num_frames, stride_frames=data.stride_frames)
+    return replace(card, clip=clip, options={**card.options, **experiment.backbone.options})

@@ -108,12 +108,16 @@ class BackboneSettings(Settings):
     """A file of weights for the card, or the folder of an earlier run."""
     from_chance: bool = False
     """Whether training may begin without weights; the tiny backbone always may."""
-    options: dict[str, int] = {}
+    options: dict[str, bool | int] = {}
     """Arguments of the backbone that differ from its card's, such as res5_stride."""
     norm: Literal["batch", "frozen", "synchronised"] = "batch"
     """Batch statistics: of each process, those of the weights for good, or of all processes (GPUs alone have it)."""
     frozen: bool = False
     """Whether the backbone is not trained: its maps are computed once and kept."""
+    map_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of a frozen backbone: the share of its channels that are left out of each training clip."""
+    runtime: Literal["torch", "openvino"] = "torch"
+    """What computes the maps of a frozen backbone; OpenVINO (an extra) is two to three times as fast on a CPU."""
 
 
 class DualSettings(Settings):
@@ -202,7 +206,7 @@ class Experiment(Settings):
     seed: Seed = 10
     system: str
     """A recogniser of `mule models`: mule, mule-literal, slowfast, dear, …"""
-    sizes: Literal["published", "tiny"] = "published"
+    sizes: Literal["published", "small", "tiny"] = "published"
     """How large the parts right of the backbone are."""
     relations: Literal["grid", "factored"] | None = None
     """The form of actor-context-object relations: a map for every pair, as printed, or one for every actor and object.

@@ -200,12 +200,24 @@ class MuleModel(nn.Module):
 
 
 class KeptMaps(nn.Module):
-    """In place of a backbone, for clips that are context maps already: computed once, kept, of one frame each."""
+    """In place of a backbone, for clips that are context maps already: computed once, kept, of one frame each.
 
-    def __init__(self, stride: int) -> None:
+    Each channel is centred and scaled by what it is in the training clips, and in training some are left out.
+    """
+
+    def __init__(self, stride: int, channels: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.stride = stride
+        self.mean = nn.Buffer(torch.zeros(channels))
+        self.deviation = nn.Buffer(torch.ones(channels))
+        self.dropout = nn.Dropout3d(dropout)
 
     def forward(self, clips: Float[Tensor, "clips channels 1 rows cols"]) -> FeatureMaps:
         """The maps, and how they lie over the pixels that boxes are in."""
-        return FeatureMaps((clips,), self.stride)
+        mean, deviation = (each[:, None, None, None] for each in (self.mean, self.deviation))
+        return FeatureMaps((self.dropout((clips - mean) / deviation),), self.stride)
+
+    def standardise(self, mean: Float[Tensor, " channels"], deviation: Float[Tensor, " channels"]) -> None:
+        """Takes these for the channels from now on; one that never varies is only centred."""
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))

@@ -8,7 +8,6 @@ from tiny_runs import Heard, tiny_experiment
 
 from mule.build import build_parts, run_experiment
 from mule.build_data import table_sides
-from mule.build_maps import build_kept_data
 from mule.config import ConfigError, TableData
 from mule.datasets.samples import ClipName
 from mule.datasets.sampling import ClipSampler
@@ -18,7 +17,6 @@ from mule.datasets.table_files import read_actor_table, write_actor_table, write
 from mule.errors import RangeError, VideoError
 from mule.features.feature_files import VideoFeatures
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
-from mule.video.transforms import SLOWFAST
 
 CPU = torch.device("cpu")
 VIDEOS: tuple[str, ...] = ("film0", "film1", "film2", "film3")
@@ -124,14 +122,6 @@ def test_rare_actions_can_be_drawn_more_often(root):
 def test_data_that_does_not_fit_is_named(root, change, error, told):
     with pytest.raises(error, match=told):
         build_parts(experiment_on(root, data=change), device=CPU, listener=Heard())
-
-
-def test_a_frozen_backbone_sees_the_clips_of_its_card(root):
-    frozen = {"name": "i3d_rgb_kinetics400", "weights": str(root / "none.pt"), "frozen": True}
-    experiment = experiment_on(root, backbone={**frozen, "from_chance": True})
-    with pytest.raises(ConfigError, match="64 frames, 1 apart") as told:
-        build_kept_data(experiment, torch.nn.Identity(), normalisation=SLOWFAST, noted=Heard().noted)
-    assert "got 4, 1" in str(told.value)
 
 
 def test_missing_videos_are_counted(root, tmp_path):

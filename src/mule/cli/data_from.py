@@ -121,7 +121,7 @@ def from_ava(
     else:
         found, report = boxes_from_ava(boxes, folder, split.value, videos=videos.value)
         write_object_table(found, out)
-    _show(report, out)
+    show(report, out)
 
 
 @app.command("from-charades")
@@ -172,7 +172,7 @@ def from_charades(
     names = None if class_list is None else read_class_names(class_list)
     table, report = actors_from_charades(csv, moments, class_names=names, keep_unlabelled=keep_unlabelled)
     write_actor_table(table, out)
-    _show(report, out)
+    show(report, out)
 
 
 @app.command("from-coco")
@@ -220,7 +220,7 @@ def from_viame(
     """VIAME CSV, as DIVE writes it: tracks are actors, classes or attributes their actions."""
     from mule.datasets.viame import actors_from_viame
 
-    _require_one_file(csv, video)
+    require_one_file(csv, video)
     settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
     _write(*actors_from_viame(csv, settings, videos=videos, min_confidence=min_confidence), out)
 
@@ -245,7 +245,7 @@ def from_cvat(
     """CVAT for video 1.1: tracks are actors, attributes or labels their actions."""
     from mule.datasets.cvat import actors_from_cvat
 
-    _require_one_file(xml, video)
+    require_one_file(xml, video)
     settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
     _write(*actors_from_cvat(xml, settings), out)
 
@@ -271,7 +271,8 @@ def _settings(
     return BoxSettings(rule, every_s, only, keep_unlabelled, *left_open)
 
 
-def _require_one_file(paths: list[Path], video: str | None) -> None:
+def require_one_file(paths: list[Path], video: str | None) -> None:
+    """Stop where one name is given to several videos."""
     if video is not None and len(paths) > 1:
         raise typer.BadParameter(f"names one video; got {len(paths)} files.", param_hint="--video")
 
@@ -280,10 +281,10 @@ def _write(table: "ActorTable", report: "ConversionReport", out: Path) -> None:
     from mule.datasets.table_files import write_actor_table
 
     write_actor_table(table, out)
-    _show(report, out)
+    show(report, out)
 
 
-def _show(report: "ConversionReport", out: Path) -> None:
+def show(report: "ConversionReport", out: Path) -> None:
     """Print what was read, what became of it, and why the rest did not."""
     from rich.console import Console
     from rich.table import Table

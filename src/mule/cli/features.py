@@ -76,3 +76,25 @@ def extract(
         backbone = compiled_frozen(backbone)
     if show_features.extract(videos, backbone, out, period_s=every, batch_clips=batch):
         raise typer.Exit(2)
+
+
+@app.command("of")
+def of_experiment(
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="One with a frozen backbone.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `mule train`.")
+    ] = None,
+) -> None:
+    """The maps of every clip of an experiment's table, as training and evaluation will look for them.
+
+    They would compute what is missing themselves; this does it beforehand, for all sides of every split at once.
+    """
+    from mule.build_maps import keep_all_features
+    from mule.cli.show_training import with_usual_places
+    from mule.config import load_experiment
+
+    wanted = with_usual_places(load_experiment(experiment, overrides or []))
+    num_videos = keep_all_features(wanted, noted=typer.echo)
+    typer.echo(f"maps of {num_videos} videos are kept")

@@ -5,7 +5,7 @@ side ─ batches┘─ features before the last linear layer, and that layer
               └─ outputs of further passes with dropout on
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -245,15 +245,14 @@ def _dropping(droppers: Sequence[nn.Module], *, seed: int) -> Generator[None]:
 
 
 class _ContextOf(nn.Module):
-    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time."""
+    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time, then standardised."""
 
-    def __init__(self, backbone: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.kept = backbone, kept
 
     def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
-        maps: FeatureMaps = self.backbone(clips)
-        return FeatureMaps((context_map(maps).unsqueeze(2),), maps.stride)
+        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))
 
 
 def _seeing(run: LoadedRun) -> MuleModel:
@@ -262,7 +261,7 @@ def _seeing(run: LoadedRun) -> MuleModel:
         return run.model
     _, backbone = build_networks(run.experiment)
     initialise(backbone, run.experiment)
-    return MuleModel(_ContextOf(backbone), run.model.decide).eval()
+    return MuleModel(_ContextOf(backbone, run.model.backbone), run.model.decide).eval()
 
 
 def _at(truth: ActorTruth, rows: Rows) -> ActorTruth:

@@ -6,7 +6,7 @@ Whole frames and no chance on every side, training too: what a score learns from
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from mule.build_data import (
     table_sides,
     views,
 )
+from mule.build_maps import kept_features
 from mule.config import Experiment, StageData, TableData
 from mule.datasets.batches import ActorBatch
 from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
@@ -39,12 +40,8 @@ from mule.datasets.video_clips import ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.errors import RangeError, VideoError
 from mule.features.download import sha256_of
-from mule.features.extraction import Extractor
-from mule.features.feature_files import VideoFeatures
-from mule.features.frozen import frozen_backbone
-from mule.features.published import find_card
 from mule.training.kept_maps import KeptBatches, kept_table
-from mule.video.clips import ClipShape, exact
+from mule.video.clips import ClipShape
 from mule.video.reading import frames_at, video_facts
 
 TRAIN, VAL = "train", "val"
@@ -189,8 +186,8 @@ def _table_side(experiment: Experiment, data: TableData, name: str, digest: str,
     classes = found.split.classes.known_train
     if experiment.backbone.frozen:
         noted(f"maps of the {name} side are in {root_of(data) / data.features}, or computed now")
-        asking = (actors,) if name in TABLE_TESTS else (found.train_actors, found.sides.val.actors)
-        features = _kept_features(experiment, data, videos, names=actors.video_names, asking=asking)
+        shown = {video: videos[video] for video in sorted(set(actors.video_names))}
+        features = kept_features(experiment, data, shown, table=found.table)
         clips = kept_table(actors, features, classes=classes, objects=found.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
         return Side(name, batches, _rows_by_clip(actors), truth, digest)
@@ -230,35 +227,6 @@ def _test_videos(data: TableData, actors: ActorTable) -> dict[str, Path]:
             "--leave-out-missing`)."
         )
     return dict(found.paths)
-
-
-def _kept_features(
-    experiment: Experiment,
-    data: TableData,
-    videos: Mapping[str, Path],
-    *,
-    names: Sequence[str],
-    asking: Sequence[ActorTable],
-) -> dict[str, VideoFeatures]:
-    """The maps of these videos at every key time that any of the tables asks for, as training keeps them."""
-    backbone = frozen_backbone(
-        experiment.backbone.weights or Path(),
-        find_card(experiment.backbone.name),
-        short_side_px=experiment.view.val_short_side_px,
-        frame_rate=frame_rate(data),
-    )
-    extractor = Extractor(backbone, root_of(data) / data.features)
-    found: dict[str, VideoFeatures] = {}
-    for video in sorted(set(names)):
-        times = np.unique(np.concatenate([_times_s(table, video) for table in asking]))
-        found[video] = extractor.extract(videos[video], tuple(map(exact, times.tolist()))).features
-    return found
-
-
-def _times_s(table: ActorTable, video: str) -> Float[np.ndarray, " times"]:
-    """The key times of a video; rows of the whole video have none."""
-    is_asked = np.array([name == video for name in table.videos], dtype=bool)[table.video_index]
-    return table.time_s[is_asked & table.has_time]
 
 
 def _rows_by_clip(table: ActorTable) -> Callable[[int], Rows]:

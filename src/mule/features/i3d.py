@@ -30,6 +30,7 @@ MIXED_WIDTHS = {
     "mixed_5c": (384, (192, 384), (48, 128), 128),
 }
 POOL_BEFORE = {"mixed_4b": ((3, 3, 3), (2, 2, 2)), "mixed_5b": ((2, 2, 2), (2, 2, 2))}
+MIXED_4F_CHANNELS = 832
 STRIDES: dict[Endpoint, int] = {"mixed_4f": 16, "mixed_5c": 32}
 
 
@@ -84,11 +85,20 @@ class I3D(nn.Module):
     """Inception-v1 in space and time, up to `endpoint`.
 
     mixed_5c (1024 channels, an eighth of the frames, stride 32) is where the classifier sits; mixed_4f
-    (832 channels, a quarter of the frames, stride 16) shows small actors in more cells.
+    (832 channels, a quarter of the frames, stride 16) shows small actors in more cells. With `also_mixed_4f` its map
+    stands beside that of mixed_5c, averaged over the four cells under each of its cells: 1856 channels at stride 32.
     """
 
-    def __init__(self, endpoint: Endpoint = "mixed_5c", *, num_classes: int | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint = "mixed_5c",
+        *,
+        also_mixed_4f: bool = False,
+        num_classes: int | None = None,
+    ) -> None:
         super().__init__()
+        if also_mixed_4f and endpoint != "mixed_5c":
+            raise RangeError(f"mixed_4f can stand beside mixed_5c alone; got endpoint '{endpoint}'.")
         if num_classes is not None and endpoint != "mixed_5c":
             raise RangeError(f"I3D classifies at mixed_5c; got endpoint '{endpoint}'. Leave num_classes out.")
         self.conv_1a = Unit(3, 64, kernel=7, stride=2)
@@ -102,20 +112,24 @@ class I3D(nn.Module):
             if name == endpoint:
                 break
         self.stride = STRIDES[endpoint]
-        self.channels = width
+        self.also_mixed_4f = also_mixed_4f
+        self.channels = width + (MIXED_4F_CHANNELS if also_mixed_4f else 0)
         self.head = None if num_classes is None else nn.Conv3d(width, num_classes, kernel_size=1)
         # on a CPU this layout takes a tenth to a half off the time
         nn.utils.convert_conv3d_weight_memory_format(self, torch.channels_last_3d)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The map of the endpoint."""
+        """The map of the endpoint, and that of mixed_4f after it if wanted."""
+        finer: tuple[Tensor, ...] = ()
         x = same_max_pool(self.conv_1a(clips), (1, 3, 3), (1, 2, 2))
         x = same_max_pool(self.conv_2c(self.conv_2b(x)), (1, 3, 3), (1, 2, 2))
         for name, block in self.mixed.items():
             if name in POOL_BEFORE:
                 x = same_max_pool(x, *POOL_BEFORE[name])
             x = block(x)
-        return FeatureMaps(maps=(x,), stride=self.stride)
+            if name == "mixed_4f" and self.also_mixed_4f:
+                finer = (F.avg_pool3d(x, (1, 2, 2), ceil_mode=True, count_include_pad=False),)
+        return FeatureMaps(maps=(x, *finer), stride=self.stride)
 
     def logits(self, features: FeatureMaps) -> Float[Tensor, "clips classes"]:
         """The scores of the classification head, before softmax: those of every two frames, averaged."""

@@ -129,6 +129,16 @@ class KeptBatches:
             yield kept_batch([self._clips[i] for i in order.positions], order.positions, self._num_classes)
         self._epoch, self._num_batches = self._epoch + 1, 0
 
+    def channel_statistics(self) -> tuple[Float[Tensor, " channels"], Float[Tensor, " channels"]]:
+        """Mean and standard deviation of each channel over the cells of all clips."""
+        total, square, num_cells = torch.zeros(()), torch.zeros(()), 0
+        for clip in self._clips:
+            cells = clip.context.flatten(1).double()
+            total, square = total + cells.sum(dim=1), square + (cells**2).sum(dim=1)
+            num_cells += cells.shape[1]
+        mean = total / num_cells
+        return mean.float(), (square / num_cells - mean**2).clamp(min=0).sqrt().float()
+
     def close(self) -> None:
         """Nobody reads ahead here."""
 
