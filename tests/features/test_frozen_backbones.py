@@ -45,7 +45,7 @@ def test_the_recipe_of_a_card_names_the_frames_that_the_network_sees(weights, ca
 def test_defaults_of_the_backbone_are_part_of_the_recipe(weights):
     card = WEIGHT_CARDS["i3d_rgb_kinetics400"]
     recipe = frozen_backbone(weights, card, short_side_px=128, frame_rate=Fraction(30), half=True).recipe
-    assert recipe.options == {"endpoint": "mixed_5c"}
+    assert recipe.options == {"endpoint": "mixed_5c", "also_mixed_4f": False}
     assert (recipe.short_side_px, recipe.frame_rate, recipe.half) == (128, 30, True)
     assert recipe.weights_sha256 == hashlib.sha256(b"weights").hexdigest()
 

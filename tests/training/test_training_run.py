@@ -293,6 +293,10 @@ def test_kept_maps_say_what_the_backbone_says(root, finished, tmp_path):
     parts, data = build_parts(frozen, device=CPU, listener=Heard())
     whole = load_run(finished).model
     parts.model.get_submodule("decide").load_state_dict(whole.get_submodule("decide").state_dict())
+    kept = parts.model.get_submodule("backbone")
+    assert isinstance(kept, KeptMaps)
+    assert not torch.equal(kept.mean, torch.zeros_like(kept.mean))  # of the training clips
+    kept.standardise(torch.zeros_like(kept.mean), torch.ones_like(kept.deviation))
     pixels, _ = build_parts(tiny_experiment(root), device=CPU, listener=Heard())
     expected = validated(whole, pixels.val, device=CPU)
     found = validated(parts.model, parts.val, device=CPU)

@@ -34,7 +34,8 @@ def assert_close(found, expected):
         elif isinstance(value, str):
             assert found[key] == value
         else:
-            assert found[key] == pytest.approx(value, rel=1e-6, abs=1e-6), key
+            rel = 1e-5 if key == "gradient_norm" else 1e-6  # a sum over parameters, in another order
+            assert found[key] == pytest.approx(value, rel=rel, abs=1e-6), key
 
 
 def test_gradients_are_means_and_a_rank_without_one_counts_as_zero(tmp_path):

@@ -60,9 +60,7 @@ def normalised(
         frames = frames.flip(1)
     std = frames.new_tensor(normalisation.std, dtype=torch.float32)[:, None, None, None]
     mean = frames.new_tensor(normalisation.mean, dtype=torch.float32)[:, None, None, None]
-    return torch.addcmul(
-        -mean / std, frames.transpose(0, 1).float(), normalisation.scale / std
-    )  # in one pass
+    return frames.transpose(0, 1).float().mul(normalisation.scale).sub_(mean).div_(std)
 
 
 def slow_and_fast(
