@@ -78,7 +78,8 @@ def one_thread():
 )
 def test_a_few_clips_are_learnt_without_a_mistake(name, few_clips):
     clips, boxes, labels = few_clips
-    torch.manual_seed(1 if name == "mule-literal" else 0)  # its outputs can die; here none that is needed does
+    # outputs of the literal form can die; with this seed none that is needed does
+    torch.manual_seed(1 if name == "mule-literal" else 0)
     system = SYSTEMS[name]
     build, learning_rate = SMALL_BACKBONES[system.backbone]
     backbone = build()
