@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from mule.cli import (
+    bundle,
     compare,
     data,
     data_from,
@@ -19,6 +20,7 @@ from mule.cli import (
     stage,
     teach,
     train,
+    watch,
     weights,
 )
 from mule.errors import MuleError
@@ -52,6 +54,8 @@ app.command()(train.train)
 app.command()(compare.compare)
 app.add_typer(memory.app, name="memory")
 app.command()(teach.teach)
+app.command()(bundle.bundle)
+app.command()(watch.watch)
 
 
 def _print_version(is_wanted: bool) -> bool:

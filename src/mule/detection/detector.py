@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ PAD_GREY = 114
 MAX_CANDIDATES = 1000  # per frame, best first: keeps the overlap matrix of a noisy frame small
 
 
+@runtime_checkable
 class Detector(Protocol):
     """Finds persons and objects in frames."""
 

@@ -6,6 +6,7 @@ et al. 2022; unlike it, a hidden track may come back by an unsure box, which mea
 Kalman filter of constant velocity for each of the four numbers centre x, y, width and height.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -139,6 +140,25 @@ class Tracker:
         alive = _select(alive, alive.hidden_steps <= self._max_hidden_steps)
         self._tracks = _joined(alive, _new_tracks(track_id[is_new], boxes_xyxy_px[is_new]))
         return track_id
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All that is remembered, in tensors that no later update changes; `restore` goes on from it."""
+        tracks = self._tracks
+        return {
+            "track_id": tracks.track_id,
+            "mean": tracks.motion.mean,
+            "covariance": tracks.motion.covariance,
+            "times_seen": tracks.times_seen,
+            "hidden_steps": tracks.hidden_steps,
+            "next_id": torch.tensor(self._next_id),
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on as the tracker whose `state` this was."""
+        motion = Motion(state["mean"], state["covariance"])
+        self._tracks = _Tracks(state["track_id"], motion, state["times_seen"], state["hidden_steps"])
+        self._next_id = int(state["next_id"])
 
     def _match(
         self, tracks: _Tracks, boxes_xyxy_px: Boxes, scores: Float[Tensor, " boxes"]

@@ -1,0 +1,106 @@
+"""A clip and the boxes in it become, for every actor: evidence, trust, calibrated novelty and reasons."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mule.detection.boxes import px_from_unit, unit_from_px
+from mule.memory.reasons import Reason
+from mule.memory.reasons import reasons as remembered_reasons
+from mule.model import ModelOutput, SceneBoxes
+from mule.novelty.calibration import CalibratedNovelty
+from mule.video.transforms import clip_boxes
+from mule.watching.bundle import Bundle
+from mule.watching.contributing import Contribution, contributions
+from mule.watching.judging import Judged
+from mule.watching.looking import Scene
+
+MOST_REMEMBERED = 3
+
+
+@dataclass(frozen=True)
+class Looks:
+    """One look at each actor that the network could see."""
+
+    is_seen: Bool[Tensor, " actors"]
+    """Of the scene's actors: false for a sliver that covers no pixel of what the network sees; it has no row below."""
+    judged: Judged
+    calibrated: CalibratedNovelty
+    statistic: Float[Tensor, " seen"]
+    remembered: list[list[Reason]]
+    contributions: list[Contribution | None]
+    """Indices are those of the scene's actors and objects."""
+
+
+class Recogniser:
+    """A bundle at work."""
+
+    def __init__(self, bundle: Bundle, *, explains: bool = True) -> None:
+        """Nothing is computed yet; without `explains` nobody is left out to see what contributed."""
+        self._bundle = bundle
+        self._explains = explains
+
+    @torch.inference_mode()
+    def __call__(self, scene: Scene) -> Looks:
+        """What is to be said of each actor of the scene by this look alone."""
+        model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
+        pixels = self._bundle.needs.pixels(scene.sight.clip.frames)
+        boxes, is_seen, objects = _network_boxes(scene, (pixels.shape[3], pixels.shape[4]))
+        maps = model.backbone(pixels)
+        output = model.decide([maps], boxes)
+        judged = judge(output.outputs, output.features)
+        found: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
+        if self._explains:
+            found = contributions(
+                maps, boxes, judged.network, decide=model.decide, read=lambda each: self._read(each).network
+            )
+        return Looks(
+            is_seen=is_seen,
+            judged=judged,
+            calibrated=usual.of_one_look(judged.ranks),
+            statistic=usual.statistic(judged.ranks),
+            remembered=self._remembered(judged),
+            contributions=[_in_scene(each, is_seen, objects) for each in found],
+        )
+
+    def _read(self, output: ModelOutput) -> Judged:
+        return self._bundle.judge(output.outputs, output.features)
+
+    def _remembered(self, judged: Judged) -> list[list[Reason]]:
+        remembered = self._bundle.judge.remembered
+        if remembered is None or judged.weighed is None:
+            return [[] for _ in range(judged.network.num_actors)]
+        return remembered_reasons(remembered.memory, judged.weighed, at_most=MOST_REMEMBERED)
+
+
+def _network_boxes(
+    scene: Scene, size: tuple[int, int]
+) -> tuple[SceneBoxes, Bool[Tensor, " actors"], Bool[Tensor, " objects"]]:
+    """Boxes in pixels of what the network sees, and which of the scene's are among them."""
+    (rows, cols), (source_rows, source_cols) = size, scene.sight.clip.source_size
+
+    def moved(boxes_xyxy_px: Float[Tensor, "boxes 4"]) -> tuple[Tensor, Tensor]:
+        unit = unit_from_px(boxes_xyxy_px, width_px=source_cols, height_px=source_rows)
+        return clip_boxes(px_from_unit(unit, width_px=cols, height_px=rows), rows, cols)
+
+    actors, is_seen = moved(scene.boxes_xyxy_px)
+    objects, is_there = moved(scene.objects_xyxy_px)
+    actors, objects = actors[is_seen], objects[is_there]
+    boxes = SceneBoxes(
+        actors,
+        torch.zeros(len(actors), dtype=torch.int64),
+        objects,
+        torch.zeros(len(objects), dtype=torch.int64),
+    )
+    return boxes, is_seen, is_there
+
+
+def _in_scene(
+    found: Contribution | None, is_seen: Bool[Tensor, " actors"], is_there: Bool[Tensor, " objects"]
+) -> Contribution | None:
+    if found is None:
+        return None
+    places = torch.nonzero(is_seen if found.is_actor else is_there)[:, 0]
+    return Contribution(found.is_actor, int(places[found.index]), found.share)

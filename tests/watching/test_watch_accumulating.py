@@ -1,0 +1,146 @@
+"""Looks along a track: a long look is surer than a glance, and nothing grows with time."""
+
+import pytest
+import torch
+
+from mule.errors import RangeError
+from mule.evidence.fusion import fused_evidence, look_sums
+from mule.evidence.opinion import opinion_from
+from mule.records import Evidence
+from mule.watching.accumulating import LookRows, TrackLooks, conflict, unpacked
+from mule.watching.usual import HeldOutActors, UsualNovelty
+
+CLASSES = 3
+
+
+@pytest.fixture(scope="module")
+def usual():
+    ranks = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return UsualNovelty(HeldOutActors(ranks, torch.arange(60), torch.full((60,), -1)))
+
+
+def looks(count, *, seed=0, scale=3.0):
+    draw = torch.Generator().manual_seed(seed)
+    network, together = (
+        Evidence(
+            scale * torch.rand(count, CLASSES, generator=draw),
+            scale * torch.rand(count, CLASSES, generator=draw),
+        )
+        for _ in range(2)
+    )
+    return LookRows(
+        network,
+        together,
+        torch.rand(count, generator=draw).double(),
+        -torch.rand(count, generator=draw).double(),
+    )
+
+
+def added(track_looks, ids, rows, time_s):
+    return track_looks.add(ids, rows, key_time_s=time_s, forget_after_s=10.0)
+
+
+def test_nobody_is_an_ordinary_scene(usual):
+    so_far = added(TrackLooks(usual, CLASSES), [], looks(0), 0.0)
+    assert so_far.together.num_actors == 0
+    assert len(so_far.rank) == 0
+
+
+def test_one_look_is_itself(usual):
+    rows = looks(2)
+    so_far = added(TrackLooks(usual, CLASSES), [3, 7], rows, 0.0)
+    torch.testing.assert_close(so_far.together.positive.float(), rows.together.positive)
+    torch.testing.assert_close(so_far.network.negative.float(), rows.network.negative)
+    assert torch.equal(so_far.rank, rows.rank)
+    assert so_far.num_looks.tolist() == [1, 1]
+
+
+def test_a_longer_look_lowers_uncertainty(usual):
+    track_looks, before = TrackLooks(usual, CLASSES, most_looks=8), torch.ones(1, CLASSES)
+    for number in range(8):
+        so_far = added(track_looks, [0], looks(1, seed=1), float(number))
+        uncertainty = opinion_from(so_far.together).uncertainty
+        assert (uncertainty < before).all()
+        before = uncertainty
+
+
+def test_the_last_looks_are_fused_by_the_rule_of_evidence(usual):
+    track_looks = TrackLooks(usual, CLASSES, most_looks=3)
+    rows = [looks(2, seed=seed, scale=0.5) for seed in range(5)]  # too unsure to contradict each other
+    so_far = [added(track_looks, [4, 9], each, float(at)) for at, each in enumerate(rows)][-1]
+    sums = look_sums(rows[2].together) + look_sums(rows[3].together) + look_sums(rows[4].together)
+    expected = fused_evidence(sums)
+    torch.testing.assert_close(so_far.together.positive.float(), expected.positive)
+    torch.testing.assert_close(so_far.together.negative.float(), expected.negative)
+    mean = torch.stack([each.rank for each in rows[2:]]).mean(dim=0)
+    torch.testing.assert_close(so_far.rank, (mean - 1).clamp(min=0))
+    assert so_far.num_looks.tolist() == [3, 3]
+
+
+def sure(action):
+    """A look that is sure of one action and against the others."""
+    at = torch.arange(CLASSES) == action
+    evidence = Evidence(torch.where(at, 50.0, 0.1)[None], torch.where(at, 0.1, 50.0)[None])
+    return LookRows(evidence, evidence, torch.tensor([2.0]).double(), torch.zeros(1).double())
+
+
+def test_a_look_that_contradicts_what_was_held_starts_over(usual):
+    track_looks = TrackLooks(usual, CLASSES)
+    counts = []
+    for number, action in enumerate([0, 0, 0, 2, 2, 1]):
+        so_far = added(track_looks, [0], sure(action), float(number))
+        counts.append(int(so_far.num_looks))
+        assert int(so_far.together.positive.argmax()) == action
+    assert counts == [1, 2, 3, 1, 2, 1]
+
+
+def test_an_unsure_look_contradicts_nobody(usual):
+    track_looks = TrackLooks(usual, CLASSES)
+    added(track_looks, [0], sure(0), 0.0)
+    so_far = added(track_looks, [0], looks(1, scale=0.01), 1.0)
+    assert so_far.num_looks.tolist() == [2]
+    assert int(so_far.together.positive.argmax()) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [((8.0, 0.0), (8.0, 0.0), 0.0), ((98.0, 0.0), (0.0, 98.0), 0.98**3), ((98.0, 0.0), (0.0, 0.0), 0.0)],
+)
+def test_conflict_is_the_difference_of_sure_probabilities(first, second, expected):
+    held, seen = (
+        opinion_from(Evidence(torch.tensor([[each[0]]]), torch.tensor([[each[1]]])))
+        for each in (first, second)
+    )
+    assert conflict(held, seen).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_tracks_that_are_gone_are_forgotten(usual):
+    track_looks = TrackLooks(usual, CLASSES)
+    for number in range(50):
+        added(track_looks, [number], looks(1), float(number))
+    assert len(track_looks.state["track_id"]) <= 11
+
+
+def test_what_was_restored_goes_on_the_same(usual):
+    first, second = TrackLooks(usual, CLASSES), TrackLooks(usual, CLASSES)
+    for number in range(3):
+        added(first, [0, number + 1], looks(2, seed=number, scale=0.5), float(number))
+    second.restore(first.state)
+    last = looks(2, seed=9, scale=0.5)
+    one, other = added(first, [0, 2], last, 3.0), added(second, [0, 2], last, 3.0)
+    assert torch.equal(one.together.positive, other.together.positive)
+    assert torch.equal(one.rank, other.rank)
+    assert one.num_looks.tolist() == other.num_looks.tolist() == [4, 2]
+
+
+def test_packing_loses_nothing():
+    rows = looks(3)
+    back = unpacked(rows.packed(), CLASSES)
+    assert torch.equal(back.network.positive.float(), rows.network.positive)
+    assert torch.equal(back.together.negative.float(), rows.together.negative)
+    assert torch.equal(back.log_trust, rows.log_trust)
+
+
+def test_at_least_one_look_is_kept(usual):
+    with pytest.raises(RangeError, match="most_looks"):
+        TrackLooks(usual, CLASSES, most_looks=0)

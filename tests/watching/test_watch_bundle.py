@@ -1,0 +1,120 @@
+"""What may be watched with: files that belong together, and nothing else."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_bundles import bundled
+
+from mule.errors import WeightsError
+from mule.memory.files import MemoryFileError, read_memory, write_memory
+from mule.watching.bundle import BUNDLE, CALIBRATION, MEMORY, BundleError, read_bundle
+
+
+@pytest.fixture
+def copy(bundle_dir, tmp_path):
+    return shutil.copytree(bundle_dir, tmp_path / "copy")
+
+
+def test_a_bundle_says_what_it_is(bundle, bundle_dir):
+    assert bundle.judge.score_names == ("PE of log", "memory vacuity")
+    assert len(bundle.classes) == 14
+    card = json.loads((bundle_dir / BUNDLE).read_text())
+    assert card["detector"] == "scene"
+    assert card["metrics"]["num_held_out_actors"] == bundle.usual.num_held_out
+    assert card["data"]
+    assert (bundle.needs.shape.num_frames, bundle.needs.shape.stride_frames) == (4, 2)
+    assert bundle.needs.frame_rate == 16
+
+
+def test_held_out_actors_are_judged_as_watched_ones_are(bundle, bundle_dir):
+    """PE of log and −log t, written out: −Σ softplus(h), and the mean kernel weight of the k nearest."""
+    import safetensors.torch
+
+    held_out = safetensors.torch.load_file(bundle_dir / CALIBRATION)
+    judged = bundle.judge(held_out["outputs"], held_out["features"])
+    expected = -torch.nn.functional.softplus(held_out["outputs"].double()).sum(dim=1)
+    torch.testing.assert_close(judged.ranks[:, 0], expected, rtol=1e-4, atol=1e-4)
+    memory = bundle.judge.remembered.memory
+    z = torch.nn.functional.normalize(held_out["features"], dim=1)[0]
+    distance = (memory.features - z).norm(dim=1).double()
+    nearest = distance.argsort()[: memory.kernel.num_neighbours]
+    width = memory.kernel.reach * memory.scales[nearest].double() * memory.kernel.typical_scale
+    trust = torch.exp(-distance[nearest].square() / width).mean()
+    torch.testing.assert_close(judged.ranks[0, 1], -trust.log(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_probability_of_an_action_is_the_sigmoid_where_the_memory_is_silent(bundle):
+    from mule.evidence.opinion import opinion_from
+
+    outputs = torch.linspace(-4, 4, 14)[None]
+    network = bundle.judge(outputs, torch.ones(1, bundle.judge.remembered.memory.dim)).network
+    torch.testing.assert_close(opinion_from(network).probability, torch.sigmoid(outputs))
+
+
+def test_a_run_without_memory_is_judged_by_its_evidence_alone(run_dir, tmp_path, capsys):
+    found = read_bundle(bundled(run_dir, tmp_path / "plain", has_memory=False))
+    assert found.judge.remembered is None
+    assert found.judge.score_names == ("PE of log",)
+    assert "no memory: novelty is PE of log, calibrated on held-out known actors" in capsys.readouterr().out
+
+
+def test_a_changed_memory_is_calibrated_anew(copy, bundle):
+    from mule.memory.teaching import forget_action
+
+    write_memory(copy / MEMORY, forget_action(read_memory(copy / MEMORY), "walk"))
+    found = read_bundle(copy)
+    assert "walk" not in found.classes
+    assert len(found.classes) == 13
+    assert not torch.equal(found.usual.combined.together.held_out, bundle.usual.combined.together.held_out)
+
+
+def test_a_folder_is_not_overwritten(run_dir, bundle_dir):
+    with pytest.raises(BundleError, match="must not exist yet"):
+        bundled(run_dir, bundle_dir)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BundleError, match="there is no such folder"):
+        read_bundle(tmp_path / "nothing")
+
+
+def test_a_plain_run_is_refused_with_what_to_do(run_dir):
+    with pytest.raises(BundleError, match="It is a run: `mule bundle RUN_DIR --out DIR`"):
+        read_bundle(run_dir)
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("model.safetensors", WeightsError, "the weights its card vouches for"),
+        (CALIBRATION, BundleError, "must be there and whole"),
+        (MEMORY, MemoryFileError, "damaged"),
+        (BUNDLE, BundleError, "must be the card of a bundle"),
+    ],
+)
+def test_a_damaged_file_is_named(copy, name, error, message):
+    _cut(copy / name)
+    with pytest.raises(error, match=message):
+        read_bundle(copy)
+
+
+def test_a_memory_of_other_weights_is_refused(copy):
+    content = read_memory(copy / MEMORY)
+    other = replace(content, memory=replace(content.memory, model="0" * 64), held_out=None)
+    write_memory(copy / MEMORY, other)
+    with pytest.raises(MemoryFileError, match="features of the model that asks"):
+        read_bundle(copy)
+
+
+def test_a_card_of_other_weights_is_refused(copy):
+    card = json.loads((copy / BUNDLE).read_text())
+    (copy / BUNDLE).write_text(json.dumps({**card, "weights_sha256": "0" * 64}))
+    with pytest.raises(BundleError, match="must have been made for the weights beside it"):
+        read_bundle(copy)

@@ -1,0 +1,172 @@
+"""`mule watch` and `mule bundle` as people use them: what is printed, what is written, how they end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from tiny_bundles import MadeUpBoxes, grey_video, stays
+from typer.testing import CliRunner
+
+from mule.cli import show_watch
+from mule.cli.bundle import bundle as bundle_command
+from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
+from mule.cli.watch import watch as watch_command
+from mule.memory.files import read_memory, write_memory
+from mule.watching import finding
+from mule.watching.moments_file import MomentsFile
+
+app = typer.Typer(cls=_Commands)
+app.command()(watch_command)
+app.command()(bundle_command)
+
+FILES = {"moments.jsonl", "ava.csv", "annotated.mp4", "report.html", "summary.txt"}
+
+
+def mule(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_a_take_is_watched_and_everything_is_there(take, bundle_dir, tmp_path):
+    out = tmp_path / "result"
+    outcome = mule(
+        "watch", take, "--model", bundle_dir, "--out", out, "--export", "coco", "--threshold", "0.1"
+    )
+    assert outcome.exit_code == 0, outcome.output
+    assert {path.name for path in out.iterdir()} >= FILES | {"coco.json"}
+    for words in (
+        "who did what, most novel first",
+        "seconds of video per second",
+        "held-out known actors passed",
+    ):
+        assert words in outcome.stdout
+    assert str(out / "report.html") in outcome.stdout
+    assert len(list(MomentsFile(out / "moments.jsonl"))) == 4
+
+
+def test_a_folder_of_videos_gives_a_folder_each_and_one_that_fails_does_not_stop_the_rest(
+    bundle_dir, tmp_path, monkeypatch
+):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for name in ("a.mp4", "c.mp4"):
+        grey_video(videos / name, seconds=0.5)
+    (videos / "b.mp4").write_bytes(b"no video")
+    monkeypatch.setattr(show_watch, "_detector", lambda *_: MadeUpBoxes(stays((0.1, 0.1, 0.5, 0.9))))
+    outcome = mule("watch", videos, "--model", bundle_dir, "--out", tmp_path / "r", "--no-video")
+    assert outcome.exit_code == 2
+    assert "b.mp4" in outcome.stderr
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["a.mp4", "c.mp4"]
+    assert (tmp_path / "r" / "c.mp4" / "report.html").exists()
+
+
+def test_ctrl_c_leaves_a_complete_result_that_can_be_resumed(bundle_dir, tmp_path, monkeypatch):
+    video = grey_video(tmp_path / "v.mp4", seconds=4.0)
+    person = stays((0.1, 0.1, 0.5, 0.9))
+    stopped = MadeUpBoxes(person, fails_at_s=2.0, error=KeyboardInterrupt())
+    monkeypatch.setattr(show_watch, "_detector", lambda *_: stopped)
+    out = tmp_path / "r"
+    outcome = mule("watch", video, "--model", bundle_dir, "--out", out)
+    assert outcome.exit_code == 130
+    assert "stopped at 1 s; --resume goes on from there" in outcome.stderr
+    assert {path.name for path in out.iterdir()} >= FILES
+    assert len(list(MomentsFile(out / "moments.jsonl"))) == 2
+    monkeypatch.setattr(show_watch, "_detector", lambda *_: MadeUpBoxes(person))
+    outcome = mule("watch", video, "--model", bundle_dir, "--out", out, "--resume")
+    assert outcome.exit_code == 0, outcome.output
+    assert [moment.key_time_s for moment in MomentsFile(out / "moments.jsonl")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gopher://host/film",), "must begin with one of"),
+        (("nothing.mp4",), "nothing is there"),
+        (("{take}", "--detector", "yolox_giant"), "a detector must be a file, a folder or one of"),
+        (("{take}", "--detector", "{tmp}/boxes.onnx"), "a detector must be a file, a folder or one of"),
+        (("{take}", "--threshold", "sure"), "a threshold must be a promise such as known-95"),
+        (("{take}", "--export", "xls"), "--export must be one of coco, viame, cvat"),
+        (("{take}", "--every", "0"), "every_s must lie between"),
+    ],
+)
+def test_wrong_input_is_one_sentence_exit_code_2_and_nothing_written(
+    arguments, message, take, bundle_dir, tmp_path
+):
+    words = [word.format(take=take, tmp=tmp_path) for word in arguments]
+    outcome = mule("watch", *words, "--model", bundle_dir, "--out", tmp_path / "r")
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_model_that_is_none_or_does_not_fit_together_is_exit_code_2(take, bundle_dir, tmp_path):
+    assert mule("watch", take, "--model", tmp_path / "no", "--out", tmp_path / "r").exit_code == 2
+    copy = shutil.copytree(bundle_dir, tmp_path / "copy")
+    from dataclasses import replace
+
+    content = read_memory(copy / "memory.safetensors")
+    other = replace(content, memory=replace(content.memory, model="0" * 64), held_out=None)
+    write_memory(copy / "memory.safetensors", other)
+    outcome = mule("watch", take, "--model", copy, "--out", tmp_path / "r")
+    assert outcome.exit_code == 2
+    assert "must hold features of the model that asks" in outcome.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_missing_extra_is_named(take, bundle_dir, tmp_path, monkeypatch):
+    onnx = tmp_path / "yolox.onnx"
+    onnx.write_bytes(b"not looked into")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    outcome = mule("watch", take, "--model", bundle_dir, "--detector", onnx, "--out", tmp_path / "r")
+    assert outcome.exit_code == 2
+    assert "pip install 'mule[onnx]'" in outcome.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_help_is_quick_and_names_what_matters():
+    outcome = mule("watch", "--help")
+    assert outcome.exit_code == 0
+    for word in ("--model", "--detector", "--threshold", "--live", "--resume", "--export"):
+        assert word in outcome.stdout
+    assert finding.SAME_LOOK_S > 0
+
+
+SLOWLY = """
+import sys, time
+from mule.watching import looking
+look = looking._Linker.look
+def slow(self, sight):
+    time.sleep(0.2)
+    return look(self, sight)
+if sys.argv.pop(1) == "slowly":
+    looking._Linker.look = slow
+import typer
+from mule.cli.watch import watch
+typer.run(watch)
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_loses_at_most_one_moment_and_resume_writes_the_same_file(take, bundle_dir, tmp_path):
+    def command(pace, out, *more):
+        arguments = (take, "--model", bundle_dir, "--every", "0.25", "--out", out, "--no-video", *more)
+        return [sys.executable, "-c", SLOWLY, pace, *map(str, arguments)]
+
+    subprocess.run(command("quickly", tmp_path / "whole"), check=True, capture_output=True)
+    process = subprocess.Popen(
+        command("slowly", tmp_path / "r"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    path = tmp_path / "r" / "moments.jsonl"
+    while not path.exists() or path.read_bytes().count(b"\n") < 4:
+        time.sleep(0.05)
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    seen = list(MomentsFile(path))
+    assert 2 <= len(seen) < 16
+    subprocess.run(command("quickly", tmp_path / "r", "--resume"), check=True, capture_output=True)
+    assert path.read_bytes() == (tmp_path / "whole" / "moments.jsonl").read_bytes()

@@ -1,0 +1,90 @@
+"""Who contributed most, on a made-up network whose answer is known."""
+
+import torch
+
+from mule.features.maps import FeatureMaps
+from mule.model import ModelOutput, SceneBoxes
+from mule.records import Evidence
+from mule.watching.contributing import contributions, log_odds
+
+MAPS = FeatureMaps((torch.zeros(1, 2, 1, 3, 4),), 8)
+
+
+def boxes(actors, objects):
+    """Actors and objects by weight: the width of their boxes."""
+
+    def wide(weights):
+        return torch.tensor([[0.0, 0.0, float(weight), 1.0] for weight in weights]).reshape(-1, 4)
+
+    zeros = torch.zeros
+    return SceneBoxes(
+        wide(actors),
+        zeros(len(actors), dtype=torch.int64),
+        wide(objects),
+        zeros(len(objects), dtype=torch.int64),
+    )
+
+
+def by_width(maps, scene):
+    """Log-odds of action 1 are the widths of all objects and other actors in the clip; of action 0 always −9."""
+    assert len(maps[0].maps[0]) > int(scene.actor_clip_index.max()) if len(scene.actor_clip_index) else True
+    width = scene.actors_xyxy_px[:, 2]
+    total = torch.zeros(len(width))
+    for row, clip in enumerate(scene.actor_clip_index.tolist()):
+        others = width[scene.actor_clip_index == clip].sum() - width[row]
+        total[row] = others + scene.objects_xyxy_px[scene.object_clip_index == clip, 2].sum()
+    outputs = torch.stack([torch.full_like(total, -9.0), total], dim=1)
+    none = torch.zeros(0)
+    return ModelOutput(outputs, read_outputs(outputs), outputs, none.reshape(0, 1), scene.actor_clip_index)
+
+
+def read_outputs(outputs):
+    return Evidence(outputs.exp(), (-outputs).exp())
+
+
+def found(actors, objects):
+    scene = boxes(actors, objects)
+    evidence = by_width([MAPS], scene).evidence
+    return contributions(MAPS, scene, evidence, decide=by_width, read=lambda output: output.evidence)
+
+
+def test_nobody_contributes_to_nobody():
+    assert found([], []) == []
+    assert found([], [1.0]) == []
+
+
+def test_one_actor_alone_owes_nothing_to_anybody():
+    assert found([1.0], []) == [None]
+
+
+def test_tied_evidence_is_its_own_log_odds():
+    outputs = torch.tensor([[-2.0, 0.0, 3.0]])
+    torch.testing.assert_close(log_odds(read_outputs(outputs)), outputs)
+
+
+def test_the_widest_object_contributed_most_by_its_share_of_all_changes():
+    shares = [
+        each and (each.is_actor, each.index, round(each.share, 4)) for each in found([1.0], [0.5, 2.0, 1.5])
+    ]
+    assert shares == [(False, 1, 0.5)]
+
+
+def test_another_actor_may_be_what_matters_but_never_oneself():
+    shares = [
+        each and (each.is_actor, each.index, round(each.share, 4)) for each in found([3.0, 0.25], [1.0])
+    ]
+    assert shares == [(False, 0, round(1.0 / 1.25, 4)), (True, 0, round(3.0 / 4.0, 4))]
+
+
+def test_where_nothing_changes_nobody_contributed():
+    scene = boxes([1.0, 1.0], [1.0])
+
+    def deaf(maps, scene):  # noqa: ARG001
+        outputs = torch.ones(len(scene.actor_clip_index), 2)
+        return ModelOutput(outputs, read_outputs(outputs), outputs, torch.zeros(0, 1), scene.actor_clip_index)
+
+    evidence = deaf([MAPS], scene).evidence
+    assert contributions(MAPS, scene, evidence, decide=deaf, read=lambda output: output.evidence) == [
+        None,
+        None,
+    ]
