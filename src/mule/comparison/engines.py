@@ -207,6 +207,7 @@ def _do_in_child(packed: bytes, outcome: SimpleQueue[str | None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    keep_freed_memory()
     try:
         work, job = pickle.loads(packed)
     except Exception as error:  # a package may be missing here
@@ -216,8 +217,6 @@ def _do_in_child(packed: bytes, outcome: SimpleQueue[str | None]) -> None:
 
 
 def _with_one_thread(work: Callable[[JobT], None], job: JobT) -> str | None:
-    """The job in a process that is its own."""
-    keep_freed_memory()
     if "torch" in sys.modules:  # loaded with the work; if later, the environment says it
         import torch
 
