@@ -3,9 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format bench deviations setup clean
+.PHONY: demo test quick check format bench deviations builtin setup clean
 
-demo: $(READY)            ## see it work: train two heads on made-up actors, find the novel ones
+demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
 
 test: $(READY)            ## every test
@@ -31,6 +31,9 @@ bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHM
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations
+
+builtin: $(READY)         ## make the built-in model anew: about an hour on two cores
+	$(BIN)/python -m examples.make_builtin
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt

@@ -18,6 +18,7 @@ from bench import (
     tracking,
     training,
     video,
+    watching,
 )
 from bench.timing import Comparison, machine, replace_section
 from mule.heap import keep_freed_memory
@@ -31,6 +32,7 @@ PRINTED: dict[str, Callable[[], None]] = {
     "stage": stage.main,
     "loading": loading.main,
     "training": training.main,
+    "watching": watching.main,
 }
 
 

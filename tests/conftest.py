@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Processes that test side by side share the cores; threads of each that wait for each other only burn them. Set before
+# torch is loaded, and handed on to the processes that tests start.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples every time; no deadline, because a busy machine is not a bug.
 settings.register_profile("mule", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("mule")

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mule.build_data import RunData, build_data, known_classes
+from mule.build_data import RunData, build_data, known_classes, labels_of
 from mule.build_maps import build_kept_data
 from mule.config import (
     BackboneSettings,
@@ -161,6 +161,7 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         clip_norm=experiment.optimizer.clip_norm,
         freezes_norms=experiment.backbone.norm == "frozen",
         precision=precision,
+        labels_of=labels_of(experiment),
     )
     return parts, data
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from mule.config import ConfigError, Experiment, StageData, TableData
+from mule.config import ConfigError, Experiment, LabelsOf, StageData, TableData
+from mule.datasets.backgrounds import OtherBackground
 from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
 from mule.datasets.matching import boxes_for_training
 from mule.datasets.samples import ClipSample
@@ -95,6 +96,11 @@ def known_classes(experiment: Experiment) -> int:
     return len(stage_split(data.split).known) if isinstance(data, StageData) else data.num_known
 
 
+def labels_of(experiment: Experiment) -> LabelsOf:
+    """Whether labels are of actors or of whole clips; rendered ones are of actors."""
+    return experiment.data.labels_of if isinstance(experiment.data, TableData) else "actors"
+
+
 def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: Noted) -> RunData:
     """The batches of both sides. What must first be rendered is, by the first process.
 
@@ -104,6 +110,9 @@ def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: N
     """
     source = source_clips(experiment, noted=noted)
     loading = experiment.loading
+    training, whole = views(experiment, normalisation)
+    if experiment.view.other_background > 0:
+        training = OtherBackground(training, source.train, experiment.view.other_background)
     samplers = build_samplers(
         experiment, source.train.labelled_actors(), (len(source.train), len(source.val))
     )
@@ -116,7 +125,7 @@ def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: N
             skip_rule=SkipRule(max_share=loading.unreadable_share),
         )
         for samples, sampler, view in zip(
-            (source.train, source.val), samplers, views(experiment, normalisation), strict=True
+            (source.train, source.val), samplers, (training, whole), strict=True
         )
     )
     return RunData(train, val, source.classes, source.digests)

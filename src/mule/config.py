@@ -31,6 +31,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+LabelsOf = Literal["actors", "clips"]
 
 
 class StageData(Settings):
@@ -64,6 +65,9 @@ class TableData(Settings):
     num_known: Count
     """Actions that the split teaches: the outputs of the network. Checked against the split."""
     actors: str = "actors.csv"
+    labels_of: LabelsOf = "actors"
+    """Who does what; or, where nobody said it, what is done in a clip: then its actors speak for it, and are trained and
+    judged together."""
     objects: str | None = None
     """Without a table of objects there are none."""
     persons: str | None = None
@@ -97,6 +101,8 @@ class ViewSettings(Settings):
     brightness: NotNegative = 0.0
     contrast: NotNegative = 0.0
     saturation: NotNegative = 0.0
+    other_background: Share = 0.0
+    """Training: share of clips that are shown before what stands still in another clip; not on kept maps."""
 
 
 class BackboneSettings(Settings):

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -18,6 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mule.errors import ShapeError
+from mule.evidence.clips import of_strongest, strongest_actors
+from mule.evidence.fusion import along_tracks
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_features, context_map
 from mule.records import Evidence
@@ -80,6 +82,26 @@ class ModelOutput:
     context: Float[Tensor, "clips channels"]
     """σ(X): the scene of each clip, its map averaged over cells."""
     actor_clip_index: Int[Tensor, " actors"]
+
+    def of_clips(self) -> "ModelOutput":
+        """What is said of each clip that has actors, in one row: of each action by the actor who does it most surely.
+
+        A clip's feature is the mean of its actors'; no last layer makes the outputs of it.
+        """
+        clips, clip = self.actor_clip_index.unique(return_inverse=True)
+        strongest = strongest_actors(
+            self.outputs, self.actor_clip_index, num_classes=self.evidence.positive.shape[1]
+        )
+        return replace(
+            self,
+            outputs=of_strongest(self.outputs, strongest),
+            evidence=Evidence(
+                positive=of_strongest(self.evidence.positive, strongest),
+                negative=of_strongest(self.evidence.negative, strongest),
+            ),
+            features=along_tracks(self.features, clip, num_tracks=len(clips)),
+            actor_clip_index=clips,
+        )
 
 
 class PooledActors(nn.Module):

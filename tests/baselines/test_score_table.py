@@ -44,7 +44,7 @@ def test_every_name_has_a_score_and_says_what_it_needs():
     assert needs["vim"] == {"logits", "features", "readout"}
     assert needs["bald"] == {"dropout_logits"}
     assert set(LEARNING) == {
-        "openmax", "openmax-above-least", "informed-democracy", "mahalanobis", "knn", "vim", "vim-softmax"
+        "openmax", "openmax-above-least", "informed-democracy", "mahalanobis", "knn", "vim", "vim-softmax", "vim-residual"
     }  # fmt: skip
 
 

@@ -135,10 +135,10 @@ def test_scores_of_evidence_are_those_of_the_network_s_own(outputs):
     ("system", "left_out"),
     [
         ("mule-without-aco-r", {"vacuity"}),
-        ("dear-pooled", set(LEFT_OUT["dirichlet"])),
+        ("dear-pooled", {*LEFT_OUT["dirichlet"], "exp-pe", "exp-belief"}),
         (
             "afac",
-            {*LEFT_OUT["read"], "odin", "odin-softmax", "vim", "vim-softmax", "dropout-mean"}
+            {*LEFT_OUT["read"], "odin", "odin-softmax", "vim", "vim-softmax", "vim-residual", "dropout-mean"}
             | {"dropout-variance", "bald", "informed-democracy"},
         ),
     ],

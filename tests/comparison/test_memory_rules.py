@@ -3,50 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from made_outputs import made_outputs
 from scipy.stats import chi2
 from sklearn.neighbors import NearestNeighbors
 
-from mule.comparison.outputs import EvidenceKind, SideOutputs
-from mule.comparison.score_rules import COMBINED_SCORES, score_rule
-from mule.comparison.sides import ActorTruth
-from mule.datasets.samples import ClipName
+from mule.comparison.score_rules import COMBINED_SCORES, score_rule, score_rules
 from mule.errors import MissingOutputs, NotFitted, RangeError, TooFewActors
-from mule.evidence.head import exp_evidence
-from mule.records import Evidence
 
-CLASSES = ("bow", "run", "wave")
 K = 20
-
-
-def made_outputs(num_actors: int, *, seed: int, kind: EvidenceKind = "tied", shift: float = 0.0):
-    """Actors around one centre per action, each of a video of its own."""
-    generator = torch.Generator().manual_seed(seed)
-    action = torch.arange(num_actors) % len(CLASSES)
-    centres = torch.eye(3, 8) * 3
-    features = centres[action] + torch.randn(num_actors, 8, generator=generator) + shift
-    logits = 4 * torch.nn.functional.one_hot(action, 3) - 2 + torch.randn(num_actors, 3, generator=generator)
-    labels = torch.nn.functional.one_hot(action, 3).bool().numpy()
-    outputs = torch.cat([logits, -logits], dim=1) if kind == "independent" else logits
-    return SideOutputs(
-        classes=CLASSES,
-        kind=kind,
-        outputs=outputs,
-        evidence=Evidence(exp_evidence(logits), exp_evidence(-logits)),
-        features=features,
-        readout=None,
-        dropout_logits=None,
-        labels=labels,
-        truth=ActorTruth(
-            classes=CLASSES,
-            labels=labels,
-            is_novel=np.zeros(num_actors, dtype=bool),
-            boxes_xyxy_unit=np.tile(np.array([0.1, 0.1, 0.5, 0.9], dtype=np.float32), (num_actors, 1)),
-            actor_ids=tuple(str(i) for i in range(num_actors)),
-        ),
-        clip_names=tuple(ClipName(f"v{i}", 1.0) for i in range(num_actors)),
-        clip_index=np.arange(num_actors),
-        not_stored={},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +60,50 @@ def fisher_of_two(first, second):
 
 
 def test_fisher_adds_logarithms_of_p_values_on_held_out_actors(sides):
-    found = fitted("fisher(joint-energy+memory)", sides).novelty(sides[2]).rank
-    parts = [fitted(name, sides) for name in ("joint-energy", "memory")]
+    """At held-out actors themselves p-values are places; between them they are interpolated, less than a place apart."""
+    held_out = sides[1]
+    found = fitted("fisher(joint-energy+memory)", sides).novelty(held_out).rank
+    ranks = [fitted(name, sides).novelty(held_out).rank for name in ("joint-energy", "memory")]
     num_checked = 0
-    for actor in range(sides[2].num_actors):
-        p_values = []
-        for part in parts:
-            value = part.novelty(sides[2]).rank[actor]
-            p_values.append((1 + (part.novelty(sides[1]).rank >= value).sum().item()) / 61)
-        if min(p_values) > 0.06:  # below, the exponential tail takes over
+    for actor in range(held_out.num_actors):
+        p_values = [(1 + (each >= each[actor]).sum().item()) / 61 for each in ranks]
+        if min(p_values) > 0.07:  # below, the exponential tail takes over
             assert chi2.sf(2 * found[actor].item(), 4) == pytest.approx(fisher_of_two(*p_values), rel=1e-6)
             num_checked += 1
-    assert num_checked > 5
+    assert num_checked > 20
+
+
+def test_a_score_named_twice_weighs_twice(sides):
+    once, twice, alone = (
+        fitted(name, sides).novelty(sides[2]).rank
+        for name in ("fisher(max-logit+memory)", "fisher(max-logit+memory+memory)", "fisher(memory)")
+    )
+    torch.testing.assert_close(twice - once, alone)
+
+
+@pytest.mark.parametrize("kind", ["tied", "read"])
+def test_belief_of_exponential_evidence_is_the_same_for_a_network_of_cross_entropy(sides, kind):
+    test = made_outputs(30, seed=2, kind=kind)
+    h = test.outputs.double().numpy()
+    belief = np.exp(h) / (np.exp(h) + np.exp(-h) + 2)
+    found = fitted("exp-belief", sides).novelty(test).rank
+    np.testing.assert_allclose(found, np.log(1 - belief).sum(axis=1), rtol=1e-9)
+    with pytest.raises(MissingOutputs, match="needs one logit per action"):
+        score_rule("exp-belief").novelty(made_outputs(30, seed=2, kind="independent"))
+
+
+def test_one_memory_for_all_scores_gives_what_each_alone_does(sides):
+    names = ("memory", "agreement-pe", "fisher(max-logit+memory)")
+    together = score_rules(names)
+    for rule in together:
+        rule.fit(sides[0], sides[1])
+    for name, rule in zip(names, together, strict=True):
+        assert torch.equal(rule.novelty(sides[2]).rank, fitted(name, sides).novelty(sides[2]).rank)
+    other = made_outputs(90, seed=5)
+    together[0].fit(other, sides[1])  # other actors, another memory; the rest keep theirs
+    assert not torch.equal(together[0].novelty(sides[2]).rank, fitted("memory", sides).novelty(sides[2]).rank)
+    kept = fitted("agreement-pe", sides).novelty(sides[2]).rank
+    assert torch.equal(together[1].novelty(sides[2]).rank, kept)
 
 
 def test_a_network_with_two_outputs_per_action_has_a_memory_and_no_discounted_evidence(sides):

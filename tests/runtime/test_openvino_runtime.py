@@ -202,7 +202,9 @@ def test_eight_bits_keep_the_direction_of_actor_features(small):
     found = agreement(backbone, compiled, unseen, logits=backbone.logits)
     assert 0 < found.relative_error < 0.2
     assert found.cosine.min() > 0.98
-    assert found.same_top1 is not None  # of random weights the classes nearly tie, and processors round differently
+    assert (
+        found.same_top1 is not None
+    )  # of random weights the classes nearly tie, and processors round differently
     assert len(found.same_top1) == len(unseen)
 
 

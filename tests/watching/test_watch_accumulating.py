@@ -94,6 +94,18 @@ def test_a_look_that_contradicts_what_was_held_starts_over(usual):
     assert counts == [1, 2, 3, 1, 2, 1]
 
 
+def test_how_many_looks_novelty_rests_on_depends_on_time_alone(usual):
+    """Every look contradicts the one before; novelty is still that of the last four."""
+    track_looks, ranks = TrackLooks(usual, CLASSES), [5.0, 3.0, 4.0, 2.5, 6.0, 1.5]
+    for number, rank in enumerate(ranks):
+        row = sure(number % 2)
+        row = LookRows(row.network, row.together, torch.tensor([rank]).double(), row.log_trust)
+        so_far = added(track_looks, [0], row, float(number))
+        last = torch.tensor(ranks[max(0, number - 3) : number + 1]).double()
+        assert torch.equal(so_far.rank, usual.of_looks(last.mean()[None], torch.tensor([len(last)])))
+        assert so_far.num_looks.tolist() == [1]
+
+
 def test_an_unsure_look_contradicts_nobody(usual):
     track_looks = TrackLooks(usual, CLASSES)
     added(track_looks, [0], sure(0), 0.0)

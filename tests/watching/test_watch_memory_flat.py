@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video
 
-from mule.watching.watch import open_watch
+from mule.watching.watch import WatchSettings, open_watch
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def test_memory_is_flat_from_minute_2_to_minute_30(tmp_path, bundle):
     video = grey_video(tmp_path / "long.mp4", seconds=30 * 60, rate=2)
     finder = MadeUpBoxes(passes_by(20, 0), passes_by(13, 5), has_ball=True)
     at_minute: dict[int, float] = {}
-    for moment in open_watch(video, bundle, detector=finder):
+    for moment in open_watch(video, bundle, detector=finder, settings=WatchSettings(every_s=5.0)):
         minute, rest = divmod(moment.key_time_s, 60)
         if rest == 0:
             at_minute[int(minute)] = resident_mb()

@@ -7,7 +7,7 @@ import torch
 
 from mule.errors import RangeError, TooFewActors
 from mule.novelty.thresholds import promised_threshold
-from mule.watching.usual import BY_RULE, BY_TRACKS, HeldOutActors, UsualNovelty
+from mule.watching.usual import BY_RULE, BY_TRACKS, HeldOutActors, UsualNovelty, looks_up_to, means_of_last
 
 
 def drawn(count, *, seed, scores=2, per_clip=2):
@@ -84,17 +84,34 @@ def test_the_rule_flags_no_more_than_it_says_however_looks_depend(dependence, nu
         assert (torch.exp(-rank) <= alarm_rate).double().mean() <= alarm_rate + 0.003
 
 
-def test_held_out_tracks_calibrate_as_many_looks():
+def followed(count, num_looks, *, seed):
     """Looks of one track share most of their strangeness, as real ones do."""
-    draw = torch.Generator().manual_seed(4)
-    tracks = torch.randn(400, 1, generator=draw, dtype=torch.float64)
-    looks = tracks + 0.5 * torch.randn(400, 4, generator=draw, dtype=torch.float64)
-    held_out, fresh = looks[:200], looks[200:]
+    draw = torch.Generator().manual_seed(seed)
+    tracks = torch.randn(count, 1, generator=draw, dtype=torch.float64)
+    return tracks + 0.5 * torch.randn(count, num_looks, generator=draw, dtype=torch.float64)
+
+
+def test_held_out_tracks_calibrate_as_many_looks():
+    held_out, fresh = followed(400, 4, seed=4).split(200)
     index = torch.arange(200).repeat_interleave(4)
     known = UsualNovelty(HeldOutActors(held_out.reshape(-1, 1), index, index))
     assert known.looks_rule == BY_TRACKS
     rank = known.of_one_look(fresh.reshape(-1, 1)).rank.reshape(200, 4)
-    for num_looks in (2, 3, 4):
+    for num_looks in (2, 3, 4, 6):
         found = known.of_looks(rank[:, :num_looks].mean(dim=1), torch.full((200,), num_looks))
         flagged = (torch.exp(-found) <= 0.1).double().mean().item()
         assert 0.03 <= flagged <= 0.17
+
+
+def test_means_are_those_of_the_last_looks_at_each_track():
+    draw = torch.Generator().manual_seed(6)
+    track = torch.randint(0, 5, (60,), generator=draw)
+    rank = torch.randn(60, generator=draw, dtype=torch.float64)
+    before = [int((track[:at] == track[at]).sum()) for at in range(60)]
+    assert looks_up_to(track).tolist() == [count + 1 for count in before]
+    num_looks = torch.tensor([int(torch.randint(1, count + 2, (), generator=draw)) for count in before])
+    expected = [
+        rank[[row for row in range(at + 1) if track[row] == track[at]][-int(num_looks[at]) :]].mean()
+        for at in range(60)
+    ]
+    torch.testing.assert_close(means_of_last(rank, track, num_looks), torch.stack(expected))

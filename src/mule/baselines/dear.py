@@ -12,13 +12,15 @@ sees, and DEAR is reduced to its evidential head and calibration.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from mule.evidence.clips import of_strongest, strongest_actors
 from mule.evidence.head import exp_evidence
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_volumes, context_map
@@ -40,6 +42,20 @@ class DearOutput(ModelOutput):
     """`outputs` are the main head's; `branches`, while training, those of f, h₁ and h₂."""
 
     branches: Branches | None = None
+
+    def of_clips(self) -> "DearOutput":
+        """What is said of each clip; in each branch its own strongest actors speak."""
+        said = cast(DearOutput, ModelOutput.of_clips(replace(self, branches=None)))
+        if self.branches is None:
+            return said
+        num_classes = self.outputs.shape[1]
+        return replace(
+            said,
+            branches=tuple(
+                of_strongest(each, strongest_actors(each, self.actor_clip_index, num_classes=num_classes))
+                for each in self.branches
+            ),
+        )
 
 
 class ConvBranch(nn.Module):

@@ -15,7 +15,7 @@ from mule.baselines.odin import Odin
 from mule.baselines.openmax import OpenMax
 from mule.baselines.output_score import DropoutScore, LogitScore, OutputScore
 from mule.baselines.relu_evidence import relu_evidence_novelty
-from mule.baselines.vim import ViM
+from mule.baselines.vim import ViM, ViMResidual
 
 ScoreName = Literal[
     "relu-pe",
@@ -40,6 +40,7 @@ ScoreName = Literal[
     "knn",
     "vim",
     "vim-softmax",
+    "vim-residual",
 ]
 
 SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
@@ -65,4 +66,5 @@ SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
     "knn": NearestNeighbours,
     "vim": ViM,
     "vim-softmax": partial(ViM, "softmax"),
+    "vim-residual": ViMResidual,
 }

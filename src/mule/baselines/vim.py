@@ -66,10 +66,12 @@ class ViM(OutputScore):
             )
 
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
-        features = stored(outputs.features, "features").double()
-        residual = ((features - self.origin) @ self.residual_basis).norm(dim=1)
-        rank = self.virtual_scale * residual - self._energy_of(outputs.logits)
+        rank = self._virtual_logit(outputs) - self._energy_of(outputs.logits)
         return Novelty(value=torch.sigmoid(rank), rank=rank)
+
+    def _virtual_logit(self, outputs: StoredOutputs) -> Float[Tensor, " actors"]:
+        features = stored(outputs.features, "features").double()
+        return self.virtual_scale * ((features - self.origin) @ self.residual_basis).norm(dim=1)
 
     def _energy_of(self, logits: Float[Tensor, "actors classes"]) -> Float[Tensor, " actors"]:
         return joint_energy(logits) if self.energy == "joint" else logits.double().logsumexp(dim=1)
@@ -85,6 +87,14 @@ class ViM(OutputScore):
                 f"principal_dim must be at least 0 and below the {dim} dimensions; got {self.principal_dim}."
             )
         return self.principal_dim
+
+
+class ViMResidual(ViM):
+    """ViM's virtual logit alone, α·‖x^⊥‖, to be combined with other scores by their p-values instead of by addition."""
+
+    def _novelty(self, outputs: StoredOutputs) -> Novelty:
+        virtual = self._virtual_logit(outputs)
+        return Novelty(value=torch.tanh(virtual / 2), rank=virtual)
 
 
 def usual_principal_dim(dim: int) -> int:

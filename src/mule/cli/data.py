@@ -90,7 +90,10 @@ def compose(
     videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos lie.")],
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="For videos/, labels.csv and sources.csv; new or empty."),
+        typer.Option(
+            metavar="DIR",
+            help="For videos/, labels.csv, sources.csv and, with --split, split.toml; new or empty.",
+        ),
     ],
     clips: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Composites; by default as many as there can be.")
@@ -100,6 +103,13 @@ def compose(
     only: Annotated[
         Path | None,
         typer.Option(metavar="VIDEOS.txt", help="Use these videos alone, one per line: a side of a split."),
+    ] = None,
+    split: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SPLIT.toml",
+            help="Tiles of one composite are of one side of it; of the actors it uses, and of different groups of its own.",
+        ),
     ] = None,
     groups: Annotated[
         str | None,
@@ -119,22 +129,63 @@ def compose(
     first, for as long as every tile goes. Two tiles are never of one video. The same seed gives the same composites.
     """
     from mule.cli import show_data
+    from mule.datasets.compose_split import Drawing
     from mule.datasets.name_files import read_names
+    from mule.datasets.splits import read_split
     from mule.datasets.table_files import read_actor_table
 
-    actors = read_actor_table(table)
+    if split is not None and (only is not None or clips is not None):
+        raise typer.BadParameter(
+            "uses all actors of every side; it does not go with --only or --clips.", param_hint="--split"
+        )
+    actors, sides = read_actor_table(table), None if split is None else read_split(split)
     sources = show_data.sources(
         actors,
         videos,
         only=None if only is None else read_names(only, of="videos"),
-        group_of=None if groups is None else _groups(groups),
+        group_of=_groups(groups) if groups is not None else (sides and dict(sides.groups)) or None,
         max_length_s=seconds,
         image_rate=image_rate,
     )
+    if sides is not None:
+        drawing = Drawing(num_tiles=tiles, seed=seed, max_uses=uses)
+        if not show_data.compose_in_sides(actors, sources, out, split=sides, drawing=drawing):
+            raise typer.Exit(2)
+        return
     if not show_data.compose(
         actors, sources, out, num_tiles=tiles, seed=seed, num_composites=clips, max_uses=uses
     ):
         raise typer.Exit(2)
+
+
+@app.command()
+def detect(
+    table: Table,
+    videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos lie.")],
+    detector: Annotated[Path, typer.Option(metavar="FILE.onnx", help="A YOLOX detector.")],
+    out: Annotated[Path, typer.Option(metavar="ACTORS.csv", help="The table with boxes, .csv or .parquet.")],
+    score: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="From which a person is an actor; by default as the detector's card says."
+        ),
+    ] = None,
+) -> None:
+    """Persons in the clips of a table that speaks of whole frames; each has the labels of its clip.
+
+    Nobody said who does what: train on the table with data.labels_of = "clips". A clip in which nobody is found keeps its
+    row, so the whole frame acts in it.
+    """
+    from mule.cli import show_data
+    from mule.datasets.table import require_table_suffix
+    from mule.datasets.table_files import read_actor_table, write_actor_table
+
+    require_table_suffix(out)
+    if detector.suffix.lower() != ".onnx":
+        raise typer.BadParameter(f"must be a YOLOX file (.onnx); got '{detector}'.", param_hint="--detector")
+    found = show_data.detect(read_actor_table(table), videos, detector, actor_score=score)
+    write_actor_table(found.actors, out)
+    typer.echo(f"wrote {len(found.actors)} rows to {out}")
 
 
 def _groups(place: str) -> dict[str, str]:

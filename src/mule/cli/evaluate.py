@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -118,14 +118,29 @@ def run(
     dropout_passes: Annotated[
         int, typer.Option(min=0, help="Passes with dropout on, for the scores that need them.")
     ] = 10,
+    by: Annotated[
+        Literal["look", "track"],
+        typer.Option(help="Judge every look at an actor, or all looks along its track together."),
+    ] = "look",
+    looks: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="With --by track: the first N looks of each alone; may come again, as 1, 2, 4, 8.",
+        ),
+    ] = None,
 ) -> None:
     """Closed-set mAP and every open-set measure of every novelty score of a trained run.
 
-    What is computed is kept in the folder of the run and found again until weights or data change.
+    What is computed is kept in the folder of the run and found again until weights or data change. By track, evidence of
+    all looks at an actor is fused, and other scores see the mean of what they need.
     """
-    from mule.cli import show_compare
+    from mule.cli import show_compare, show_looks
     from mule.comparison.judging import Judging, judge_run
+    from mule.comparison.looks import judge_looks
     from mule.comparison.score_rules import SCORE_NAMES
+    from mule.comparison.sides import sides_under_test
 
     experiment = show_compare.experiment_of(run_dir, settings or [])
     judging = Judging(
@@ -133,6 +148,58 @@ def run(
         dropout_passes=dropout_passes,
         resamples=resamples,
         test_clips=test_clips,
+        by=by,
     )
+    if looks:
+        if by == "look":
+            raise typer.BadParameter("goes with --by track.", param_hint="--looks")
+        for side in splits or sides_under_test(experiment):
+            found = judge_looks(
+                run_dir, experiment, side, looks=looks, judging=judging, noted=show_compare.noted
+            )
+            show_looks.looks_table(side, found)
+        return
     results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=show_compare.noted)
+    show_compare.side_results(results)
+
+
+@app.command()
+def ensemble(
+    run_dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Finished runs on the same data, of other seeds."),
+    ],
+    splits: Annotated[
+        list[str] | None, typer.Option("--split", metavar="SIDE", help="May come again. All, if none.")
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option("--score", metavar="NAME", help="A novelty score; may come again. All, if none."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
+    ] = None,
+    test_clips: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400."),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Draws of clips for the intervals; 0 leaves them out.")
+    ] = 1000,
+) -> None:
+    """Several runs judged as one network: the mean of their logits, their features side by side.
+
+    Train them with other seeds on the same data: `mule train … --set seed=1`, data.seed as it is.
+    """
+    from mule.cli import show_compare
+    from mule.comparison.ensembles import judge_ensemble
+    from mule.comparison.judging import Judging
+    from mule.comparison.score_rules import SCORE_NAMES
+
+    runs = {each: show_compare.experiment_of(each, settings or []) for each in run_dirs}
+    judging = Judging(
+        scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples, test_clips=test_clips
+    )
+    results = judge_ensemble(runs, sides=splits or (), judging=judging, noted=show_compare.noted)
     show_compare.side_results(results)

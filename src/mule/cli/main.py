@@ -14,6 +14,7 @@ from mule.cli import (
     data_from_more,
     data_split,
     evaluate,
+    export,
     features,
     memory,
     models,
@@ -56,6 +57,7 @@ app.add_typer(memory.app, name="memory")
 app.command()(teach.teach)
 app.command()(bundle.bundle)
 app.command()(watch.watch)
+app.command()(export.export)
 
 
 def _print_version(is_wanted: bool) -> bool:

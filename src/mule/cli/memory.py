@@ -112,3 +112,26 @@ def forget(
     from mule.memory.teaching import forget_action
 
     show_memory.written(forget_action(read_memory(file), class_name), out or file)
+
+
+@app.command()
+def teaching(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PAGE.md", help="By default teaching.md in the run's folder.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Actors that each action is taught from.")] = 10,
+    draws: Annotated[int, typer.Option(min=1, help="How often, each time from other actors.")] = 5,
+    side: Annotated[
+        str | None, typer.Option(metavar="SIDE", help="A test side; by default the first one.")
+    ] = None,
+    test_clips: Annotated[
+        int | None, typer.Option(min=1, help="Clips of a test side of Stage; by default the benchmark's 400.")
+    ] = None,
+    settings: SettingsOption = None,
+) -> None:
+    """Measure teaching: every novel action of the test side is taught by itself, and what changed is written down."""
+    from mule.cli import show_teaching
+
+    plan = show_teaching.TeachingPlan(run_dir, side, examples, draws, test_clips)
+    typer.echo(show_teaching.report(plan, settings or [], out or run_dir / "teaching.md"))

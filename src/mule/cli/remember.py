@@ -9,12 +9,14 @@ import torch
 
 from mule.build import LoadedRun, load_run, normalisation
 from mule.build_data import frame_rate, views
+from mule.build_maps import kept_features
 from mule.cli.show_compare import experiment_of, noted
-from mule.comparison.memory_rules import known_of, seen_actors
+from mule.comparison.memory_rules import seen_actors
 from mule.comparison.output_files import OutputsOf, weights_digest
 from mule.comparison.outputs import outputs_of
-from mule.comparison.sides import TRAIN, VAL, ActorTruth, Side
-from mule.config import StageData
+from mule.comparison.remembering import remembered_of
+from mule.comparison.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
+from mule.config import StageData, TableData
 from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
 from mule.datasets.samples import WHOLE_FRAME
 from mule.datasets.sampling import ClipSampler
@@ -23,9 +25,9 @@ from mule.datasets.table_files import read_actor_table
 from mule.datasets.video_clips import ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.errors import RangeError, VideoError
-from mule.memory.building import SeenActors, build_memory, calibrate
-from mule.memory.held_out import HeldOut
+from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered
+from mule.training.kept_maps import KeptBatches, kept_table
 from mule.video.clips import ClipShape
 
 MEMORY = "memory.safetensors"
@@ -59,22 +61,7 @@ def from_run(run_dir: Path, settings: Sequence[str]) -> Remembered:
     """
     source = OutputsOf(run_dir, experiment_of(run_dir, settings))
     train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
-    if train.kind not in ("tied", "read"):
-        raise RangeError(
-            f"{run_dir}: a memory needs a network with one logit per action; this one's evidence is {train.kind}."
-        )
-    model = fingerprint(run_dir)
-    known = known_of(train)
-    memory = build_memory(known, class_names=train.classes, model=model)
-    is_known = torch.from_numpy(val.labels.any(axis=1))
-    held_out = HeldOut(
-        val.features[is_known].float(),
-        val.stored.logits[is_known].float(),
-        torch.from_numpy(val.labels)[is_known].float(),
-        val.classes,
-        model,
-    )
-    return Remembered(calibrate(memory, held_out), held_out)
+    return remembered_of(train, val, model=fingerprint(run_dir))
 
 
 def seen_in_table(
@@ -103,18 +90,38 @@ def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
 
 
 def _table_side(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
-    experiment = run.experiment
-    data = experiment.data
-    if experiment.backbone.frozen and not isinstance(data, StageData):
-        raise RangeError(
-            "examples are read from pixels; a run on kept maps of a frozen backbone cannot see them yet."
-        )
+    """The actors of a table as the run sees any: from pixels, or from maps of its frozen backbone, kept with the others."""
+    data = run.experiment.data
     found = find_videos(sorted(set(table.video_names)), folder)
     lacking = [*found.missing, *found.refused]
     if lacking:
         raise VideoError(
             f"{folder}: every video of the table must be here; these are not: {', '.join(lacking[:5])}."
         )
+    truth = ActorTruth(
+        classes=table.classes,
+        labels=table.labels,
+        is_novel=np.zeros(len(table), dtype=bool),
+        boxes_xyxy_unit=np.where(table.has_box[:, None], table.boxes_xyxy_unit, WHOLE_FRAME),
+        actor_ids=table.actor_id,
+    )
+    if run.experiment.backbone.frozen and not isinstance(data, StageData):
+        return _kept_side(run, data, table, dict(found.paths), truth=truth)
+    return _pixel_side(run, table, dict(found.paths), truth=truth)
+
+
+def _kept_side(
+    run: LoadedRun, data: TableData, table: ActorTable, videos: dict[str, Path], *, truth: ActorTruth
+) -> Side:
+    features = kept_features(run.experiment, data, videos, table=table)
+    clips = kept_table(table, features, classes=run.classes, objects=None)
+    order = ClipSampler(len(clips), run.experiment.training.batch_clips, is_shuffled=False)
+    batches = KeptBatches(clips, order, num_classes=len(run.classes))
+    return Side("examples", batches, rows_by_clip(table), truth, digest="")
+
+
+def _pixel_side(run: LoadedRun, table: ActorTable, videos: dict[str, Path], *, truth: ActorTruth) -> Side:
+    experiment, data = run.experiment, run.experiment.data
     is_stage = isinstance(data, StageData)
     reading = ClipReading(
         shape=ClipShape(
@@ -124,14 +131,7 @@ def _table_side(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
         num_views=1,
         short_side_px=experiment.view.val_short_side_px,
     )
-    samples = VideoClips(table, dict(found.paths), classes=run.classes, reading=reading)
-    truth = ActorTruth(
-        classes=table.classes,
-        labels=table.labels,
-        is_novel=np.zeros(len(table), dtype=bool),
-        boxes_xyxy_unit=np.where(table.has_box[:, None], table.boxes_xyxy_unit, WHOLE_FRAME),
-        actor_ids=table.actor_id,
-    )
+    samples = VideoClips(table, videos, classes=run.classes, reading=reading)
     batches = ClipLoader(
         samples,
         ClipSampler(len(samples), experiment.training.batch_clips, is_shuffled=False),

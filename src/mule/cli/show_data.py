@@ -21,11 +21,14 @@ from mule.datasets.table_files import (
     read_video_names,
     write_actor_table,
 )
-from mule.errors import AnnotationError
+from mule.errors import AnnotationError, VideoError
 from mule.text_rows import RowProblems
 
 if TYPE_CHECKING:  # what opens videos takes a second to import, and only some commands need it
-    from mule.datasets.compose import Sources
+    from mule.datasets.compose import Composite, Sources
+    from mule.datasets.compose_split import Drawing
+    from mule.datasets.detected import DetectedActors
+    from mule.datasets.splits import Split
     from mule.datasets.videos import FoundVideos, ProbedVideos
 
 PROBLEMS_SHOWN = 100
@@ -140,22 +143,77 @@ def compose(
 ) -> bool:
     """Make composites and print what became of them; says if all could be made."""
     from mule.datasets.compose import draw_composites
-    from mule.datasets.compose_videos import write_composites
 
     composites = draw_composites(
         usable.usable, num_tiles=num_tiles, seed=seed, num_composites=num_composites, max_uses=max_uses
     )
-    with _Bar("composing") as bar:
-        failed = write_composites(table, composites, out, on_progress=bar)
-    for name, reason in failed.items():
-        typer.echo(f"mule: {name} could not be made: {reason}", err=True)
-    made = [composite for composite in composites if composite.name not in failed]
+    made = _composed(table, composites, out)
     length_s = float(sum(composite.length_s for composite in made))
     typer.echo(
         f"{len(made)} composites of {num_tiles} tiles, {length_s:.1f} s, from {len(usable.usable)} clips, each used "
         f"at most {max_uses} times (seed {seed}): {out}"
     )
-    return not failed
+    return len(made) == len(composites)
+
+
+def compose_in_sides(
+    table: ActorTable, usable: "Sources", out: Path, *, split: "Split", drawing: "Drawing"
+) -> bool:
+    """Make composites inside each side of a split, and the split of what they make; says if all could be made."""
+    from mule.datasets.compose_split import draw_in_sides, split_of_composites
+    from mule.datasets.sides import apply_split
+    from mule.datasets.splits import write_split
+
+    drawn = draw_in_sides(usable, apply_split(table, split), drawing)
+    composites = [each for side in drawn.values() for each in side]
+    made = _composed(table, composites, out)
+    composed = read_actor_table(out / "labels.csv")
+    found = split_of_composites(split, composed, drawn, num_tiles=drawing.num_tiles)
+    write_split(found, out / "split.toml")
+    numbers = ", ".join(f"{len(getattr(found.videos, side))} {side}" for side in drawn)
+    typer.echo(
+        f"{len(made)} composites of {drawing.num_tiles} tiles ({numbers}), each clip used at most {drawing.max_uses} "
+        f"times (seed {drawing.seed}), and split.toml: {out}"
+    )
+    return len(made) == len(composites)
+
+
+def detect(table: ActorTable, folder: Path, detector: Path, *, actor_score: float | None) -> "DetectedActors":
+    """Look for persons in the clips of a table; says how many there are."""
+    from mule.datasets.detected import detected_actors
+    from mule.watching.finding import box_finder
+
+    finder = box_finder(detector, "", actor_score=actor_score)
+    found, probed = _opened(table.videos, folder, Fraction(30))
+    lacking = [*found.missing, *found.refused, *probed.unreadable]
+    if lacking:
+        raise VideoError(
+            f"{folder}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}."
+        )
+    with _Bar("detecting") as bar:
+        detected = detected_actors(
+            table,
+            found.paths,
+            lambda frame: finder(frame, key_time_s=0.0).detections,
+            actor_score=finder.actor_score,
+            on_progress=bar,
+        )
+    typer.echo(
+        f"{detected.num_clips} clips: {len(detected.actors) - detected.num_without} persons of score "
+        f"{finder.actor_score:g} or more; {detected.num_without} clips have none and keep the whole frame"
+    )
+    return detected
+
+
+def _composed(table: ActorTable, composites: "Sequence[Composite]", out: Path) -> "list[Composite]":
+    """Write composites, say which could not be made, and give those that were."""
+    from mule.datasets.compose_videos import write_composites
+
+    with _Bar("composing") as bar:
+        failed = write_composites(table, composites, out, on_progress=bar)
+    for name, reason in failed.items():
+        typer.echo(f"mule: {name} could not be made: {reason}", err=True)
+    return [composite for composite in composites if composite.name not in failed]
 
 
 class _Report:

@@ -17,6 +17,7 @@ from mule.cli.show_weights import cache_folder
 from mule.detection.cards import YOLOX_CARDS
 from mule.errors import DetectorError, MuleError, RangeError
 from mule.features.download import place_of, require_checksum, sha256_of
+from mule.runtime.exported import kept_graphs
 from mule.video.sources import natural_key
 from mule.watching.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
 from mule.watching.exports import EXPORTS
@@ -41,6 +42,7 @@ class Wanted:
     resumes: bool
     exports: tuple[str, ...]
     has_video: bool
+    runtime: str = "torch"
 
 
 def watched(wanted: Wanted, settings: WatchSettings, *, has_every: bool) -> int:
@@ -48,7 +50,7 @@ def watched(wanted: Wanted, settings: WatchSettings, *, has_every: bool) -> int:
     unknown = [name for name in wanted.exports if name not in EXPORTS]
     if unknown:
         raise RangeError(f"--export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}.")
-    bundle = read_bundle(wanted.model)
+    bundle = read_bundle(wanted.model).on(wanted.runtime, kept_in=kept_graphs())
     if not has_every:
         settings = replace(settings, every_s=bundle.card.every_s)
     videos = _videos(wanted.source)
@@ -113,7 +115,9 @@ def _videos(address: str) -> Sequence[str]:
 
 
 def _detector(text: str | None, bundle: Bundle) -> str | Path | None:
-    """A file or folder as it is, a card by its file in the cache; None for the boxes of a rendered scene."""
+    """A file or folder as it is, a card by its file in the cache; None for what the model has or finds by itself."""
+    if text is None and bundle.own_detector is not None:
+        return None
     name = text or bundle.card.detector
     if text is not None and Path(text).exists():
         return text

@@ -14,7 +14,7 @@ def watch(
             help="A video, a folder of videos or of images, a camera (/dev/video0), or an address (rtsp://…).",
         ),
     ],
-    model: Annotated[Path, typer.Option(metavar="DIR", help="A folder that `mule bundle` made.")],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="A folder that `mule bundle` made, or builtin.")],
     detector: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +58,13 @@ def watch(
             "--reasons/--no-reasons", help="Whether objects and others are left out to see who contributed."
         ),
     ] = True,
+    runtime: Annotated[
+        str,
+        typer.Option(
+            metavar="torch|onnx|openvino",
+            help="What the network runs on; all but torch make graphs of it at the first clip, and keep them.",
+        ),
+    ] = "torch",
 ) -> None:
     """Watch a video and write down, for every person, known actions, novelty and why.
 
@@ -75,6 +82,7 @@ def watch(
         resumes=resume,
         exports=tuple(export or ()),
         has_video=video,
+        runtime=runtime,
     )
     settings = WatchSettings(
         every_s=1.0 if every is None else float(every),

@@ -93,8 +93,13 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
     waiting = [row for row in rows if results_of(row) is None]
     prepare(waiting, noted=noted)
     with watch(waiting, len(rows) - len(waiting)):
-        failures = run_jobs(
-            waiting, finish_row, engine=asked.engine, num_workers=asked.num_workers, noted=noted
+        failures = tuple(
+            failure
+            for stage in (False, True)  # rows with the weights of others come when those are finished
+            if (jobs := [row for row in waiting if (row.trained_in is not None) == stage])
+            for failure in run_jobs(
+                jobs, finish_row, engine=asked.engine, num_workers=asked.num_workers, noted=noted
+            )
         )
     found = [(row, results) for row in rows if (results := results_of(row)) is not None]
     return Compared(rows, _findings(found, asked), failures, _budget(asked, contestants))

@@ -142,5 +142,8 @@ class _TimedSteps:
             self.batches = iter(self.parts.train)
             batch = next(self.batches)
         started_at = perf_counter()
-        self.primal_dual.step(batch_objective(self.parts.model, batch, self.parts.objective, progress=0.0))
+        parts = self.parts
+        self.primal_dual.step(
+            batch_objective(parts.model, batch, parts.objective, progress=0.0, labels_of=parts.labels_of)
+        )
         return perf_counter() - started_at

@@ -8,6 +8,7 @@ from mule.comparison.results import SideResult
 from mule.comparison.rows import Contestant, Row
 from mule.comparison.score_rules import JUDGED_BY
 from mule.config import ConfigError
+from mule.systems.catalogue import find_system
 
 OURS = "mule"
 USUAL_REFERENCE = "bce-aco-r"
@@ -81,7 +82,7 @@ def findings_of(
         rows: with the results of each.
         methods: the method of each contestant.
         against: the method others are compared with; None is `bce-aco-r`, or the first where there is none.
-        judged_by: the score of a method, where it is not the one its kind of evidence is judged by.
+        judged_by: the score of a method, where it is not the one it decides by or its kind of evidence is judged by.
 
     Raises:
         ConfigError: there is no such method, or it has no such score.
@@ -94,7 +95,8 @@ def findings_of(
     chosen: dict[str, str] = {}
     for each in finished:
         test = each.results[each.row.sides[1]]
-        chosen[each.method] = asked.get(each.method, JUDGED_BY[test.kind])
+        own = find_system(each.row.experiment.system).decides_by
+        chosen[each.method] = asked.get(each.method) or own or JUDGED_BY[test.kind]
         if chosen[each.method] not in test.scores:
             raise ConfigError(
                 f"{each.method} must be judged by a score it has; {chosen[each.method]} was left out: "

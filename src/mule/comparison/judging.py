@@ -14,17 +14,20 @@ from mule.build_data import Noted
 from mule.comparison.clip_bootstrap import ClipDraws, draw_clips, drawn_measures, intervals_of
 from mule.comparison.output_files import OutputsOf, weights_digest
 from mule.comparison.outputs import SideOutputs
+from mule.comparison.remembering import reading_of
 from mule.comparison.results import FORMAT, Novelties, ScoreResult, SideResult, read_result, write_result
 from mule.comparison.score_rules import SCORE_NAMES, ScoreRule, score_rules
 from mule.comparison.sides import TRAIN, VAL, require_sides, sides_under_test
+from mule.comparison.tracks import By, by_track
 from mule.config import Experiment
-from mule.errors import MuleError, NotFinite
+from mule.errors import MuleError, NotFinite, RangeError
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
 from mule.evaluation.metrics import threshold_at_false_alarm_rate
 from mule.evaluation.open_set import CONVENTION, evaluate_open_set
 from mule.evaluation.results import OpenSetIntervals, OpenSetMeasures, UndefinedMeasures
 from mule.report.calibration_figures import reliability
 from mule.report.class_figures import novelty_percentiles
+from mule.systems.catalogue import find_system
 from mule.training.monitor import probability_order
 
 FALSE_ALARMS = 0.05
@@ -42,6 +45,25 @@ class Judging:
     seed: int = 0
     test_clips: int | None = None
     """Of each test side of Stage; None is as many as the benchmark has."""
+    by: By = "look"
+    """Whether every look at an actor is judged, or all looks along a track together."""
+    most_looks: int | None = None
+    """Of each track the first so many; None is all."""
+
+    def __post_init__(self) -> None:
+        if self.most_looks is not None and (self.by == "look" or self.most_looks < 1):
+            raise RangeError(
+                f"a number of looks must be at least 1 and goes with judging by track; got {self.most_looks}, by {self.by}."
+            )
+
+    def shown(self, outputs: SideOutputs) -> SideOutputs:
+        """What is judged of these outputs."""
+        return outputs if self.by == "look" else by_track(outputs, most_looks=self.most_looks)
+
+    def name_of(self, side: str) -> str:
+        """What the result of a side is called, and its file: judged another way it is another result."""
+        looks = "" if self.most_looks is None else f"-{self.most_looks}"
+        return side if self.by == "look" else f"{side}-by-track{looks}"
 
     @property
     def convention(self) -> str:
@@ -54,6 +76,16 @@ class Judging:
         return (
             f"{CONVENTION}{drawn} threshold: flags at most {FALSE_ALARMS:.0%} of the known actors of validation, who "
             "were not trained on. Scores that learn did so on training actors."
+        ) + self._by_track
+
+    @property
+    def _by_track(self) -> str:
+        if self.by == "look":
+            return ""
+        taken = "all" if self.most_looks is None else f"the first {self.most_looks}"
+        return (
+            f" tracks: {taken} looks at one actor together; evidence is fused, rivals get the mean output and feature. "
+            "Scores learned from single looks; threshold and p-values are of validation tracks of as many looks."
         )
 
 
@@ -96,30 +128,34 @@ def judge_run(
     rules = score_rules(judging.scores)
     source = OutputsOf(run_dir, experiment, judging.dropout_passes, judging.test_clips)
     keys = {side: result_key(source, side, judging) for side in wanted}
-    results = {side: read_result(run_dir, side) for side in wanted}
+    results = {side: read_result(run_dir, judging.name_of(side)) for side in wanted}
     missing = [side for side in wanted if (found := results[side]) is None or found.key != keys[side]]
     if missing:
         train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
-        yardstick = yardstick_of(rules, train, val)
+        read = reading_of(experiment.system, train, val, model=weights_digest(run_dir))
+        val = read(val)
+        yardstick = yardstick_of(rules, train, judging.shown(val))
         for side in missing:
-            outputs = {TRAIN: train, VAL: val}.get(side) or source.on(side, noted=noted)
+            outputs = {TRAIN: train, VAL: val}.get(side) or read(source.on(side, noted=noted))
             facts = {
                 "key": keys[side],
                 "system": experiment.system,
-                "side": side,
+                "side": judging.name_of(side),
                 "side_digest": source.side_digest(side),
                 "weights_sha256": weights_digest(run_dir),
             }
-            result, novelties = judged(outputs, yardstick, judging=judging, facts=facts)
+            result, novelties = judged(judging.shown(outputs), yardstick, judging=judging, facts=facts)
             write_result(result, novelties, run_dir)
             results[side] = result
-    return {side: result for side, result in results.items() if result is not None}
+    return {judging.name_of(side): result for side, result in results.items() if result is not None}
 
 
 def result_key(source: OutputsOf, side: str, judging: Judging) -> str:
     """All that the result of a side depends on."""
     keys = [source.key(each) for each in (TRAIN, VAL, side)]
     judged_how = {"format": FORMAT, "scores": judging.scores, "convention": judging.convention}
+    if find_system(source.experiment.system).has_memory:
+        judged_how["reads"] = "network and memory"
     return hashlib.sha256(json.dumps([keys, judged_how]).encode()).hexdigest()
 
 

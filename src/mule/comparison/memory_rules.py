@@ -44,17 +44,53 @@ def known_of(outputs: SideOutputs) -> SeenActors:
 
 
 @dataclass
+class SharedMemory:
+    """One memory of training actors for all scores that ask it: built once, and asked once about the actors of a side."""
+
+    _sides: tuple[SideOutputs, SideOutputs] | None = field(default=None, repr=False)
+    _memory: EvidenceMemory | None = field(default=None, repr=False)
+    _asked: list[tuple[SideOutputs, Weighed]] = field(
+        default_factory=list[tuple[SideOutputs, Weighed]], repr=False
+    )
+
+    def of(self, train: SideOutputs, held_out: SideOutputs) -> EvidenceMemory:
+        """The training actors; held-out known ones say how far a memory reaches."""
+        found = self._memory
+        if (
+            found is None
+            or self._sides is None
+            or self._sides[0] is not train
+            or self._sides[1] is not held_out
+        ):
+            memory = build_memory(known_of(train), class_names=train.classes, model=_NO_WEIGHTS)
+            reach = reach_of(memory, known_of(held_out).features)
+            found = replace(memory, kernel=replace(memory.kernel, reach=reach))
+            self._sides, self._memory, self._asked = (train, held_out), found, []
+        return found
+
+    def weighed(self, memory: EvidenceMemory, outputs: SideOutputs) -> Weighed:
+        """The nearest entries of each actor of a side, weighed."""
+        if memory is not self._memory:
+            return weigh(memory, outputs.features.float())
+        for asked, weighed in self._asked:
+            if asked is outputs:
+                return weighed
+        found = weigh(memory, outputs.features.float())
+        self._asked.append((outputs, found))
+        return found
+
+
+@dataclass
 class MemoryRule:
     """A score that asks a memory of training actors."""
 
     name: str
+    shared: SharedMemory = field(default_factory=SharedMemory, repr=False)
     _memory: EvidenceMemory | None = field(default=None, repr=False)
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Remembers the training actors; held-out known ones say how far a memory reaches."""
-        memory = build_memory(known_of(train), class_names=train.classes, model=_NO_WEIGHTS)
-        reach = reach_of(memory, known_of(held_out).features)
-        self._memory = replace(memory, kernel=replace(memory.kernel, reach=reach))
+        self._memory = self.shared.of(train, held_out)
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
         """The novelty of each actor.
@@ -64,7 +100,7 @@ class MemoryRule:
         """
         if self._memory is None:
             raise NotFitted(f"{self.name} has not seen known actors yet. Call fit(train, held_out).")
-        weighed = weigh(self._memory, outputs.features.float())
+        weighed = self.shared.weighed(self._memory, outputs)
         if self.name == "memory":
             return vacuity_novelty(weighed)
         if outputs.kind not in ("tied", "read"):

@@ -5,7 +5,7 @@ RUN/outputs/SIDE.safetensors   tensors, with the key of their making
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from mule.baselines.outputs import LinearReadout
 from mule.build import load_run
 from mule.build_data import Noted
-from mule.comparison.outputs import SideOutputs, outputs_of
+from mule.comparison.outputs import NO_PASSES, SideOutputs, outputs_of
 from mule.comparison.results import ResultError
 from mule.comparison.sides import ActorTruth, read_side, side_digest
 from mule.config import Experiment
@@ -63,9 +63,12 @@ class OutputsOf:
         return side_digest(self.experiment, side, test_clips=self.test_clips)
 
     def on(self, side: str, *, noted: Noted) -> SideOutputs:
-        """The outputs on a side, from the folder of the run if they are there, else computed now and kept."""
+        """The outputs on a side, from the folder of the run if they are there, else computed now and kept.
+
+        Outputs that were kept with more passes with dropout on hold those with fewer: the first passes are the same.
+        """
         key = self.key(side)
-        found = read_outputs(self.run_dir, side, key=key)
+        found = read_outputs(self.run_dir, side, key=key) or self._with_more_passes(side, key)
         if found is None:
             run = load_run(self.run_dir)._replace(experiment=self.experiment)
             noted(f"{self.run_dir.name}: looking at the {side} side")
@@ -73,6 +76,19 @@ class OutputsOf:
             found = outputs_of(run, shown, dropout_passes=self.dropout_passes)
             write_outputs(found, self.run_dir, side, key=key)
         return found
+
+    def _with_more_passes(self, side: str, key: str) -> SideOutputs | None:
+        kept = _kept_key(self.run_dir, side)
+        passes = kept.get("dropout_passes", 0)
+        if {**kept, "dropout_passes": self.dropout_passes} != json.loads(key) or passes < self.dropout_passes:
+            return None
+        found = read_outputs(self.run_dir, side)
+        if found is None or found.dropout_logits is None:
+            return found
+        if self.dropout_passes:
+            return replace(found, dropout_logits=found.dropout_logits[: self.dropout_passes])
+        reasons = {**found.not_stored, "dropout_logits": NO_PASSES}
+        return replace(found, dropout_logits=None, not_stored=reasons)
 
 
 def weights_digest(run_dir: Path) -> str:
@@ -138,6 +154,15 @@ def read_outputs(run_dir: Path, side: str, *, key: str | None = None) -> SideOut
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
     return _outputs(names, tensors) if tensors else None
+
+
+def _kept_key(run_dir: Path, side: str) -> dict[str, Any]:
+    """What the outputs that are kept were made from; nothing, where there are none."""
+    try:
+        names = json.loads((run_dir / "outputs" / f"{side}.json").read_text(encoding="utf-8"))
+        return dict(json.loads(names["key"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def kept_outputs(run_dir: Path, side: str) -> SideOutputs:

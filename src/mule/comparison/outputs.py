@@ -21,7 +21,9 @@ from mule.baselines.dear import DearModel
 from mule.baselines.enn import DirichletHead
 from mule.baselines.outputs import LinearReadout, StoredOutputs
 from mule.build import LoadedRun, build_networks, initialise
+from mule.build_data import labels_of
 from mule.comparison.sides import ActorTruth, Rows, Side
+from mule.config import LabelsOf
 from mule.datasets.batches import ActorBatch
 from mule.datasets.loading import ClipLoader
 from mule.datasets.samples import ClipName
@@ -33,7 +35,7 @@ from mule.features.pooling import context_map
 from mule.model import MuleModel, RelationModel
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.records import Evidence
-from mule.training.step import evaluating, in_single, scene_boxes
+from mule.training.step import evaluating, labels_in, said_of, scene_boxes
 
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 """Beta evidence of one signed output or of two outputs per action; of a Dirichlet; or read off a sigmoid's logits."""
@@ -46,7 +48,7 @@ NO_READOUT = "each action has a feature of its own, so there is no one last line
 
 @dataclass(frozen=True)
 class SideOutputs:
-    """One row per actor. `truth` has these rows too; `labels` are those of the actions the network was taught."""
+    """One row per actor, or per clip where labels are of clips. `truth` has these rows too; `labels` are those of the actions the network was taught."""
 
     classes: tuple[str, ...]
     kind: EvidenceKind
@@ -150,23 +152,23 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
         RangeError: the side has no actors.
     """
     model = _seeing(run)
-    decide = cast(nn.Module, model.decide)
+    decide, of = cast(nn.Module, model.decide), labels_of(run.experiment)
     droppers = [each for each in decide.modules() if isinstance(each, _DROPOUT) and each.p > 0]
     num_passes = dropout_passes if droppers else 0
     parts: list[_Part] = []
     names: list[ClipName] = []
     with evaluating(model):
         for number, batch in enumerate(side.batches):
-            part = _part(model, batch, side, len(names))
+            part = _part(model, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
                 with _dropping(droppers, seed=seed + number):
-                    part = part._replace(dropped=_passes(model, batch, num_passes, len(run.classes)))
+                    part = part._replace(dropped=_passes(model, batch, num_passes, len(run.classes), of=of))
             parts.append(part)
             names += batch.clip_names
     parts = [part for part in parts if len(part.rows)]
     if not parts:
         raise RangeError(f"the {side.name} side must have actors; it has none.")
-    readout = last_layer(decide, len(run.classes))
+    readout = last_layer(decide, len(run.classes)) if of == "actors" else None
     skipped = side.batches.skipped if isinstance(side.batches, ClipLoader) else []
     rows = np.concatenate([part.rows for part in parts])
     return SideOutputs(
@@ -204,29 +206,28 @@ class _Part(NamedTuple):
     clip_index: Rows
 
 
-def _part(model: MuleModel, batch: ActorBatch, side: Side, first_clip: int) -> _Part:
-    output = in_single(model(batch.pixels, scene_boxes(batch)))
-    positions = batch.positions[batch.actor_clip_index].tolist()
-    rows = [
-        side.rows_of(at)[number] for at, number in zip(positions, batch.actor_index.tolist(), strict=True)
-    ]
+def _part(model: MuleModel, batch: ActorBatch, side: Side, *, first_clip: int, of: LabelsOf) -> _Part:
+    output = said_of(model(batch.pixels, scene_boxes(batch)), of)
+    number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
+    positions = batch.positions[output.actor_clip_index].tolist()
+    rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
     return _Part(
         outputs=output.outputs.clone(),
         evidence=output.evidence,
         features=output.features.clone(),
         dropped=output.outputs.new_zeros(0),
-        labels=batch.labels.numpy(),
+        labels=labels_in(batch, of).numpy(),
         rows=np.array(rows, dtype=np.int64),
-        clip_index=batch.actor_clip_index.numpy() + first_clip,
+        clip_index=output.actor_clip_index.numpy() + first_clip,
     )
 
 
 def _passes(
-    model: MuleModel, batch: ActorBatch, num_passes: int, num_classes: int
+    model: MuleModel, batch: ActorBatch, num_passes: int, num_classes: int, *, of: LabelsOf
 ) -> Float[Tensor, "passes actors classes"]:
     """Only what is right of the backbone drops units, so the backbone sees each clip once."""
     maps, boxes = [model.backbone(each) for each in batch.pixels], scene_boxes(batch)
-    drawn = [in_single(model.decide(maps, boxes)).outputs for _ in range(num_passes)]
+    drawn = [said_of(model.decide(maps, boxes), of).outputs for _ in range(num_passes)]
     return torch.stack([one_logit_per_action(each, num_classes) for each in drawn])
 
 

@@ -25,6 +25,7 @@ from mule.comparison.sheets import (
     scenes_comparison,
     trained_seconds,
 )
+from mule.comparison.tested import DEFAULT, default_against_others
 from mule.config import StageData
 from mule.report.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
 from mule.report.outcomes import Comparison
@@ -72,6 +73,10 @@ def tables_of(findings: Findings, side: str, *, resamples: int) -> dict[str, tup
             score_sheet(judged_comparison(findings, side)),
         ),
         "differences": (f"Differences from {reference}", found),
+        "tested": (
+            f"{DEFAULT} against every other",
+            default_against_others(findings, side, resamples=resamples),
+        ),
         "scenes": ("Where scenes mislead", score_sheet(scenes_comparison(findings))),
         "networks": ("The networks", paper_sheet(networks_comparison(findings, side))),
         "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),

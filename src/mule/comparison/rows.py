@@ -8,7 +8,7 @@ goes on from its last checkpoint, and a row whose experiment has changed is refu
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from mule.build_data import Noted
 from mule.comparison.judging import Judging, judge_run, result_key
 from mule.comparison.output_files import OutputsOf
 from mule.comparison.results import SideResult, read_result
+from mule.comparison.sharing import take_over
 from mule.comparison.sides import TRAIN, VAL, read_side, render_sides, sides_under_test
 from mule.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
 from mule.errors import WeightsError
 from mule.report.outcomes import Trial
+from mule.systems.catalogue import SYSTEMS
 from mule.training.monitor import Validation
 from mule.training.run_record import CARD, EXPERIMENT
 
@@ -44,6 +46,8 @@ class Row:
     trial: Trial
     folder: Path
     judging: Judging
+    trained_in: Path | None = None
+    """The folder of the row that ends with the same weights; None if this one is trained itself."""
 
     @property
     def name(self) -> str:
@@ -92,7 +96,16 @@ def planned_rows(
                 trial = Trial(Path(experiment.data.split).stem, seed)
                 folder = out.absolute() / ROWS / f"{plain_name(each.name)}-{plain_name(trial.split)}-s{seed}"
                 rows.append(Row(each.name, experiment, trial, folder, judging))
-    return tuple(rows)
+    return tuple(replace(row, trained_in=_same_training(row, rows)) for row in rows)
+
+
+def _same_training(row: Row, rows: Sequence[Row]) -> Path | None:
+    """The folder of the row whose experiment differs in its system alone, which is trained as this row's is."""
+    system = SYSTEMS.get(row.experiment.system)
+    if system is None or system.trained_as is None:
+        return None
+    twin = row.experiment.model_copy(update={"system": system.trained_as})
+    return next((each.folder for each in rows if each.experiment == twin), None)
 
 
 def require_same_rows(rows: Sequence[Row]) -> None:
@@ -144,7 +157,9 @@ def finish_row(row: Row) -> None:
     row.folder.mkdir(parents=True, exist_ok=True)
     log = RowLog(row.folder / LOG)
     log.noted("begun")
-    if not (row.folder / CARD).exists():
+    if not (row.folder / CARD).exists() and row.trained_in is not None:
+        take_over(row.trained_in, row.folder, row.experiment)
+    elif not (row.folder / CARD).exists():
         run_experiment(row.experiment, row.folder, listener=log, resumes=True)
     judge_run(row.folder, row.experiment, sides=row.sides, judging=row.judging, noted=log.noted)
 

@@ -13,11 +13,12 @@ from mule.baselines.enn import vacuity_novelty
 from mule.baselines.output_score import OutputScore
 from mule.baselines.outputs import Need
 from mule.baselines.scores import SCORE_BY_NAME, ScoreName
-from mule.comparison.memory_rules import MEMORY_SCORES, MemoryRule
+from mule.comparison.memory_rules import MEMORY_SCORES, MemoryRule, SharedMemory
 from mule.comparison.outputs import EvidenceKind, SideOutputs
 from mule.errors import MissingOutputs, NotFitted, RangeError
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import fisher_statistic
+from mule.novelty.deciding import DECIDING_SCORE, NETWORK_PARTS, fisher_name
 from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind
 from mule.records import Evidence, Novelty
 
@@ -61,15 +62,34 @@ EVIDENCE_SCORES: Mapping[str, Callable[[Evidence], Novelty]] = {
     "vacuity": vacuity_novelty,
 }
 PAPER_SCORES = ("PE", "NE", "PNE", "Belief")
+EXP_SCORES = ("exp-pe", "exp-belief")
+"""PE of log and Belief of evidence read off logits as e^±h, for networks trained by cross-entropy too."""
 COMBINED_SCORES = (
-    "fisher(joint-energy+memory)",
-    "fisher(Belief+memory)",
-    "fisher(max-logit+memory)",
-    "fisher(vim+memory)",
-    "fisher(joint-energy+vim+memory)",
+    DECIDING_SCORE,
+    *(
+        name
+        for name in (
+            "fisher(exp-pe+memory)",
+            "fisher(joint-energy+memory)",
+            "fisher(max-logit+memory)",
+            "fisher(exp-belief+memory)",
+            "fisher(max-logit+memory+memory)",
+            "fisher(vim+memory)",
+            "fisher(vim-residual+memory)",
+            "fisher(exp-pe+vim-residual+memory)",
+            "fisher(exp-pe+knn)",
+        )
+        if name != DECIDING_SCORE
+    ),
 )
-"""−Σ log p of the scores in brackets, p on held-out known actors; any others can be asked for by name."""
-SCORE_NAMES: tuple[str, ...] = (*EVIDENCE_SCORES, *get_args(ScoreName), *MEMORY_SCORES, *COMBINED_SCORES)
+"""−Σ log p of the scores in brackets, p on held-out known actors; named twice, one weighs twice. Others can be asked for."""
+SCORE_NAMES: tuple[str, ...] = (
+    *EVIDENCE_SCORES,
+    *EXP_SCORES,
+    *get_args(ScoreName),
+    *MEMORY_SCORES,
+    *COMBINED_SCORES,
+)
 
 _SAME_ORDER = "with a Dirichlet's evidence it puts actors in the order of vacuity"
 _NOTHING_AGAINST = "a Dirichlet gives no evidence against an action"
@@ -115,6 +135,26 @@ class EvidenceRule:
         """
         _require_meaning(self.name, outputs)
         return EVIDENCE_SCORES[self.name](outputs.evidence)
+
+
+@dataclass(frozen=True)
+class LogitRule:
+    """A score of evidence read off logits as e^±h, whatever the network was trained by; it learns nothing."""
+
+    name: str
+
+    def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
+        """Nothing is learned."""
+
+    def novelty(self, outputs: SideOutputs) -> Novelty:
+        """The novelty of each actor.
+
+        Raises:
+            MissingOutputs: the network has not one logit per action.
+        """
+        if outputs.kind not in ("tied", "read"):
+            raise MissingOutputs(f"needs one logit per action; this network's evidence is {outputs.kind}")
+        return NETWORK_PARTS[self.name](outputs.stored.logits)
 
 
 @dataclass(frozen=True)
@@ -166,7 +206,7 @@ class FisherRule:
     @property
     def name(self) -> str:
         """Its parts, by name."""
-        return f"fisher({'+'.join(part.name for part in self.parts)})"
+        return fisher_name([part.name for part in self.parts])
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Fits every part, then learns what its values mean among held-out known actors.
@@ -194,21 +234,26 @@ class FisherRule:
         total = fisher_statistic(
             torch.stack([score(part.novelty(outputs).rank).rank for part, score in calibrated], dim=-1)
         )
-        return Novelty(value=-torch.expm1(-total), rank=total)
+        return Novelty(value=-torch.expm1(-total.clamp(min=0)), rank=total)
 
 
-def score_rule(name: str) -> ScoreRule:
+def score_rule(name: str, *, shared: SharedMemory | None = None) -> ScoreRule:
     """A fresh rule of that name: a score of evidence, a rival's, one of a memory, or Fisher's combination of such.
+
+    Rules with a `shared` memory build it once.
 
     Raises:
         RangeError: there is none of that name.
     """
+    shared = shared or SharedMemory()
     if name in EVIDENCE_SCORES:
         return EvidenceRule(name)
+    if name in EXP_SCORES:
+        return LogitRule(name)
     if name in MEMORY_SCORES:
-        return MemoryRule(name)
+        return MemoryRule(name, shared)
     if name.startswith("fisher(") and name.endswith(")"):
-        return FisherRule([score_rule(part) for part in name[len("fisher(") : -1].split("+")])
+        return FisherRule([score_rule(part, shared=shared) for part in name[len("fisher(") : -1].split("+")])
     for rival, make in SCORE_BY_NAME.items():
         if rival == name:
             return RivalRule(name, make())
@@ -216,5 +261,6 @@ def score_rule(name: str) -> ScoreRule:
 
 
 def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
-    """Fresh rules of these names."""
-    return [score_rule(name) for name in names]
+    """Fresh rules of these names, with one memory for all that ask one."""
+    shared = SharedMemory()
+    return [score_rule(name, shared=shared) for name in names]

@@ -190,7 +190,7 @@ def _table_side(experiment: Experiment, data: TableData, name: str, digest: str,
         features = kept_features(experiment, data, shown, table=found.table)
         clips = kept_table(actors, features, classes=classes, objects=found.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
-        return Side(name, batches, _rows_by_clip(actors), truth, digest)
+        return Side(name, batches, rows_by_clip(actors), truth, digest)
     reading = ClipReading(
         shape=ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames),
         frame_rate=frame_rate(data),
@@ -229,7 +229,8 @@ def _test_videos(data: TableData, actors: ActorTable) -> dict[str, Path]:
     return dict(found.paths)
 
 
-def _rows_by_clip(table: ActorTable) -> Callable[[int], Rows]:
+def rows_by_clip(table: ActorTable) -> Callable[[int], Rows]:
+    """The rows of a table that are of the clip at each position."""
     first, clip_of_row = table.clips()
     order = np.argsort(clip_of_row, kind="stable")
     bounds = np.searchsorted(clip_of_row[order], np.arange(len(first) + 1))

@@ -41,6 +41,35 @@ def conformal_p_value(
     return (1 + num_at_or_above(novelty, held_out)).double() / (len(held_out) + 1)
 
 
+def continuous_p_value(
+    novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
+) -> Float[Tensor, " actors"]:
+    """The conformal p-value without its steps: different scores have different p-values (interpolated p-value).
+
+        p = (1 + #{held-out ≥ s}) / (n + 1) + (1 − f) / (n + 1)
+
+    f rises from 0 to 1 between two neighbouring held-out values, and is 1 at each. So p is never below the conformal
+    p-value, whose guarantee it keeps, and less than 1/(n + 1) above it. Below the smallest held-out value, where all
+    conformal p-values are 1, f = 1 / (1 + d/r), d being the distance to that value and r the range of all: there p lies
+    between 1 and 1 + 1/(n + 1), a number to rank by. Above the largest one p is 1/(n + 1): `CalibratedScore` has a tail there.
+
+    Few held-out actors leave few conformal p-values, so that many actors share one, and sums of two such p-values tie.
+
+    `held_out` is ascending, and not all of it the same.
+
+    >>> held_out = torch.tensor([1.0, 2.0, 2.0, 3.0]).double()
+    >>> continuous_p_value(torch.tensor([-1.0, 1.0, 1.5, 2.0, 2.5, 3.0]), held_out).tolist()
+    [1.1, 1.0, 0.9, 0.8, 0.5, 0.4]
+    """
+    novelty = novelty.detach().to(held_out).contiguous()
+    above = torch.searchsorted(held_out, novelty)
+    upper, lower = (held_out[at.clamp(0, len(held_out) - 1)] for at in (above, above - 1))
+    share = torch.where(upper > lower, (novelty - lower) / (upper - lower), 1.0)
+    beyond = (held_out[0] - novelty) / (held_out[-1] - held_out[0])
+    share = torch.where(above == 0, 1 / (1 + beyond), share).clamp(0, 1)
+    return conformal_p_value(novelty, held_out) + (1 - share) / (len(held_out) + 1)
+
+
 def in_words(p_value: float, *, num_held_out: int) -> str:
     """How rare this much novelty is among known actors, as a person would say it.
 
@@ -75,8 +104,9 @@ def in_words(p_value: float, *, num_held_out: int) -> str:
 class CalibratedNovelty:
     """How novel each actor is, measured against held-out known actors.
 
-    `rank` is −log p with the exponential tail: it orders, adds up under Fisher's rule, and never saturates.
-    `conformal_p_value` is the p-value without the tail: it carries the guarantee.
+    `rank` is −log p, continuous and with the exponential tail: it orders, adds up under Fisher's rule, and neither
+    saturates nor ties where scores differ; for whoever is less novel than all held-out actors it is a little below 0.
+    `conformal_p_value` is the p-value in steps and without the tail: it carries the guarantee.
     """
 
     rank: Float[Tensor, " actors"]
@@ -86,12 +116,12 @@ class CalibratedNovelty:
     @property
     def p_value(self) -> Float[Tensor, " actors"]:
         """The share of known actors that look at least this strange; it may round to 0 where `rank` does not."""
-        return torch.exp(-self.rank)
+        return torch.exp(-self.rank.clamp(min=0))
 
     @property
     def novelty(self) -> Novelty:
         """The same as every other score: value 1 − p, rank −log p."""
-        return Novelty(value=-torch.expm1(-self.rank), rank=self.rank)
+        return Novelty(value=-torch.expm1(-self.rank.clamp(min=0)), rank=self.rank)
 
     def in_words(self) -> list[str]:
         """One sentence per actor: "only 1 in 400 known actors looks this strange"."""
@@ -101,12 +131,12 @@ class CalibratedNovelty:
 class CalibratedScore(HeldOutModule):
     """Turns a novelty score (`Novelty.rank`) into a p-value on held-out known actors (tailed rank p-value).
 
-        p = (1 + #{held-out ≥ s}) / (n + 1)              for s ≤ q
+        p = (1 + #{held-out ≥ s} + 1 − f) / (n + 1)      for s ≤ q, f as in `continuous_p_value`
         p = (1 + m) / (n + 1) · exp(−(s − q) / e)        for s > q
 
     q is the 95th percentile: the largest held-out value with at least 5 % of the held-out actors strictly above it (the
     smallest value, where ties leave none). m is how many are above it, e their mean excess over it. The two parts
-    decrease and so does their join. Up to q this is the conformal p-value with its guarantee. Above q the tail is an
+    decrease strictly and so does their join. Up to q the guarantee of the conformal p-value holds. Above q the tail is an
     estimate: it lets actors beyond the largest held-out one still differ, and promises nothing; a promise is made
     by `mule.novelty.thresholds`, on ranks alone.
 
@@ -149,7 +179,8 @@ class CalibratedScore(HeldOutModule):
         beyond = novelty.detach().to(self.held_out) - self.tail_start
         tail_share = (1 + self.num_in_tail).double() / (len(self.held_out) + 1)
         tail_rank = beyond / self.tail_excess - torch.log(tail_share)
-        rank = torch.where(beyond > 0, tail_rank, -torch.log(conformal))
+        usual_rank = -torch.log(continuous_p_value(novelty, self.held_out))
+        rank = torch.where(beyond > 0, tail_rank, usual_rank)
         return CalibratedNovelty(rank, conformal, num_held_out=len(self.held_out))
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -21,6 +21,8 @@ Estimator = Literal["unbiased", "biased", "cka", "debiased_cka"]
 Groups = Int[Tensor, " actors"]
 Scalar = Float[Tensor, ""]
 
+LABEL_RIDGE = 1.0
+"""How many actors of a batch, doing it or not, an action's mean output is shrunk by before it is taken out."""
 MEDIAN_OF_AT_MOST = 2048
 ROWS_AT_ONCE = 1024
 
@@ -242,11 +244,22 @@ ESTIMATORS: Mapping[Estimator, tuple[Callable[[Kernel, Kernel, Tensor], Tensor],
 }
 
 
+def beside_labels(
+    view: Float[Tensor, "actors dim"], labels: Float[Tensor, "actors classes"]
+) -> Float[Tensor, "actors dim"]:
+    """What is left of a view of actors once what they do is taken out, linearly (the residual of ridge regression)."""
+    centred = labels - labels.mean(dim=0)
+    ridge = LABEL_RIDGE * torch.eye(labels.shape[1], dtype=labels.dtype, device=labels.device)
+    explained = torch.linalg.solve(centred.T @ centred + ridge, centred.T @ view)
+    return view - centred @ explained
+
+
 def static_bias(
     outputs: Float[Tensor, "actors outputs"],
     context: Float[Tensor, "clips channels *cells"],
     clip_index: Int[Tensor, " actors"],
     *,
+    given: Shaped[Tensor, "actors classes"] | None = None,
     estimator: Estimator = "unbiased",
     bandwidth: float | None = None,
 ) -> Scalar | None:
@@ -255,6 +268,10 @@ def static_bias(
     σ averages the context map over its cells; X carries no gradient, so the network cannot become fair by
     spoiling its features. Actors of all ranks are gathered first: the constraint is about the whole batch, and
     every rank gets the same value.
+
+    Where scenes go with actions in training, outputs that are right depend on the scene, and g = 0 forbids them. With
+    `given`, the labels, what they explain is taken out of outputs and scene alike (`beside_labels`), and only the rest
+    must not depend: an actor doing the same elsewhere must get the same.
 
     None when the batch holds fewer independent samples than the estimator is defined for (clips for "unbiased"
     and "debiased_cka", actors for the others). `PrimalDual` then leaves the constraint out of the step and
@@ -266,6 +283,9 @@ def static_bias(
     scene = context.detach().flatten(start_dim=2).mean(dim=2) if context.ndim > 2 else context.detach()
     outputs, scene = gather_actors(outputs), gather_actors(scene[clip_index])
     groups = gather_groups(clip_index)
+    if given is not None:
+        labels = gather_actors(given.to(outputs))
+        outputs, scene = beside_labels(outputs, labels), beside_labels(scene.to(outputs), labels)
     samples = len(groups) if estimator in ("biased", "cka") else len(groups.unique())
     if samples < fewest:
         return None

@@ -1,4 +1,4 @@
-"""Backbones in the form in which they are converted: plain tensors out, and SlowFast prepared.
+"""Backbones in the form in which they are converted: plain tensors out, and SlowFast prepared, wherever it is.
 
 clips ─┬─ chosen positions ─▶ slow ─┐
        └─ pairs of frames ──▶ fast ─┴─▶ maps
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mule.features.maps import FeatureMaps
+from mule.features.pooling import context_map
 from mule.features.slowfast import SlowFast, Stem, slow_frame_positions
 from mule.features.weights import Backbone
 
@@ -19,12 +21,40 @@ TEMPORAL_AXIS = 2
 
 def exportable(backbone: Backbone, num_frames: int) -> nn.Module:
     """A module in evaluation mode that gives the maps of clips of so many frames, as a tuple."""
-    is_slowfast = isinstance(backbone, SlowFast)
-    return (_SlowFastMaps(backbone, num_frames) if is_slowfast else _Maps(backbone)).eval()
+    return _Maps(_prepared(backbone, num_frames)).eval()
+
+
+class ContextMaps(nn.Module):
+    """What a head is shown of clips of so many frames: their maps averaged over time, and reduced where it wants that.
+
+    The backbone may stand inside another module, as one does whose maps training kept.
+    """
+
+    def __init__(self, backbone: nn.Module, reduction: nn.Conv2d | None, *, num_frames: int) -> None:
+        super().__init__()
+        self.backbone, self.reduction = _prepared(backbone, num_frames), reduction
+        self.eval()
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """The context map of each clip."""
+        context = context_map(self.backbone(clips))
+        return context if self.reduction is None else self.reduction(context)
+
+
+def _prepared(backbone: nn.Module, num_frames: int) -> nn.Module:
+    """The same with every SlowFast in it prepared; what has none is not copied."""
+    if isinstance(backbone, SlowFast):
+        return _PreparedSlowFast(backbone, num_frames)
+    if not any(isinstance(each, SlowFast) for each in backbone.modules()):
+        return backbone
+    backbone = deepcopy(backbone)
+    for name, child in backbone.named_children():
+        setattr(backbone, name, _prepared(child, num_frames))
+    return backbone
 
 
 class _Maps(nn.Module):
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
         self.backbone = backbone
 
@@ -32,7 +62,7 @@ class _Maps(nn.Module):
         return self.backbone(clips).maps
 
 
-class _SlowFastMaps(nn.Module):
+class _PreparedSlowFast(nn.Module):
     """SlowFast with its Slow frames chosen beforehand: OpenVINO's linspace ends a rounding error short."""
 
     def __init__(self, backbone: SlowFast, num_frames: int) -> None:
@@ -42,8 +72,8 @@ class _SlowFastMaps(nn.Module):
             self.backbone.fast["conv1"] = PairedStem(cast("Stem", backbone.fast["conv1"]))
         self.slow_positions = nn.Buffer(slow_frame_positions(num_frames, backbone.variant))
 
-    def forward(self, clips: Tensor) -> tuple[Tensor, ...]:
-        return self.backbone.from_pathways(clips.index_select(TEMPORAL_AXIS, self.slow_positions), clips).maps
+    def forward(self, clips: Tensor) -> FeatureMaps:
+        return self.backbone.from_pathways(clips.index_select(TEMPORAL_AXIS, self.slow_positions), clips)
 
 
 class PairedStem(nn.Module):

@@ -6,31 +6,37 @@ makes of that. All share backbones, boxes, batches and scores, so that a compari
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal
 
-import torch.nn.functional as F
-from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import nn
 
 from mule.baselines.acar import AcarRelations
 from mule.baselines.afac import AfacModel
 from mule.baselines.aia import AiaRelations, Structure
-from mule.baselines.dear import DearModel, DearOutput, dear_loss
-from mule.baselines.enn import DirichletHead, enn_loss
+from mule.baselines.dear import DearModel
+from mule.baselines.enn import DirichletHead
 from mule.errors import RangeError
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
-from mule.model import ModelOutput, PooledActors, RelationModel, Relations
-from mule.objective.beta_loss import beta_loss, reduce_over_actors
-from mule.objective.hsic import static_bias
-from mule.objective.primal_dual import Constraint, Objective
+from mule.model import PooledActors, RelationModel, Relations
+from mule.novelty.deciding import DECIDING_SCORE
+from mule.objective.primal_dual import Constraint
 from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import PUBLISHED, RelationSettings
-
-Targets = Shaped[Tensor, "actors classes"]
-
-STATIC_BIAS = "static_bias"
+from mule.systems.objectives import (
+    STATIC_BIAS,
+    Loss,
+    SystemObjective,
+    binary_cross_entropy,
+    contrasted,
+    debiased,
+    expected_cross_entropy,
+    minimise_bce,
+    minimise_beta,
+    minimise_dear,
+    minimise_enn,
+)
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,19 @@ class System:
     """Where it was published, and how ours is to be read."""
     build: Callable[[Sizes], nn.Module]
     """A module that makes a `ModelOutput` of feature maps and boxes."""
-    objective: Callable[[ModelOutput, Targets, float], Objective]
-    """The loss and constraints for an output, the targets, and the share of the training that is done."""
+    objective: SystemObjective
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     backbone: str = "slowfast"
     """The backbone it was published with."""
+    trained_as: str | None = None
+    """The system that is trained alike, to the last bit: a memory of the training actors then speaks with its network."""
+    decides_by: str | None = None
+    """The novelty score that decides; None is the one that its kind of evidence is judged by."""
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether evidence of a memory is added to the network's, and its trust takes part in what is novel."""
+        return self.trained_as is not None
 
 
 def find_system(name: str) -> System:
@@ -174,46 +188,6 @@ def _dear(*, sees_time: bool) -> Callable[[Sizes], nn.Module]:
     )
 
 
-def binary_cross_entropy(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
-    """Sigmoid cross-entropy of each action, summed over classes, mean over actors."""
-    per_class = F.binary_cross_entropy_with_logits(
-        output.outputs, targets.to(output.outputs), reduction="none"
-    )
-    return reduce_over_actors(per_class.sum(dim=-1), "mean")
-
-
-def _minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    return Objective(binary_cross_entropy(output, targets))
-
-
-def _minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    return Objective(_beta(output, targets))
-
-
-def _minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    return Objective(enn_loss(output, targets, progress=progress))
-
-
-def _minimise_dear(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    return Objective(dear_loss(cast(DearOutput, output), targets, progress=progress))
-
-
-def _debiased(
-    loss: Callable[[ModelOutput, Targets], Float[Tensor, ""]],
-) -> Callable[[ModelOutput, Targets, float], Objective]:
-    """The loss, subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5)."""
-
-    def objective(output: ModelOutput, targets: Targets, _: float) -> Objective:
-        bias = static_bias(output.outputs, output.context, output.actor_clip_index)
-        return Objective(loss(output, targets), {STATIC_BIAS: bias})
-
-    return objective
-
-
-def _beta(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
-    return beta_loss(output.evidence, targets)
-
-
 _M_EDC = {STATIC_BIAS: Constraint()}
 _PAPER = "Zhao et al., CVPR 2023"
 
@@ -228,28 +202,67 @@ def _mule(
     sigmoid = _relation_model(relations)
     source = f"{_PAPER}; {reading}"
     return [
-        System(name, source, whole, _debiased(_beta), _M_EDC),
-        System(f"{name}-without-aco-r", f"{source}, Table 2", alone, _debiased(_beta), _M_EDC),
+        System(name, source, whole, debiased(expected_cross_entropy), _M_EDC),
+        System(f"{name}-without-aco-r", f"{source}, Table 2", alone, debiased(expected_cross_entropy), _M_EDC),
         System(f"{name}-without-beta-enn", f"{source}, Table 2: sigmoid and BCE, evidence = ReLU(h)", sigmoid,
-               _debiased(binary_cross_entropy), _M_EDC),
-        System(f"{name}-without-m-edc", f"{source}, Table 2", whole, _minimise_beta),
+               debiased(binary_cross_entropy), _M_EDC),
+        System(f"{name}-without-m-edc", f"{source}, Table 2", whole, minimise_beta),
     ]  # fmt: skip
+
+
+def with_memory(network: System) -> System:
+    """The same network with an evidence memory of its training actors, by the recipe that is everybody's."""
+    return replace(
+        network,
+        name=f"{network.name}-memory",
+        source=f"{network.name} with an evidence memory; novelty by {DECIDING_SCORE}",
+        trained_as=network.name,
+        decides_by=DECIDING_SCORE,
+    )
+
+
+def _given_labels(network: System, loss: Loss) -> System:
+    """The same network, whose outputs must not depend on the scene beside what the actor does."""
+    return replace(
+        network,
+        name=f"{network.name}-given-labels",
+        source=f"{network.name}, debiased given the labels",
+        objective=debiased(loss, given_labels=True),
+        constraints=_M_EDC,
+    )
+
+
+def _contrasted(network: System) -> System:
+    """The same network, whose features of actors that share actions are drawn together besides."""
+    name = f"{network.name}-contrast"
+    source = f"{network.name}, and features by SupCon (Khosla et al., NeurIPS 2020) with Jaccard weights"
+    return replace(network, name=name, source=source, objective=contrasted(network.objective))
 
 
 def _plain(
     name: str, source: str, relations: Callable[[Sizes], Relations], backbone: str = "slowfast"
 ) -> System:
-    return System(name, source, _relation_model(relations), _minimise_bce, backbone=backbone)
+    return System(name, source, _relation_model(relations), minimise_bce, backbone=backbone)
 
+
+_MULE = _mule("mule", "tied exponential evidence", factored_relations, "exp")
+_BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", factored_relations)
+_VARIANTS = (
+    _given_labels(_MULE[0], expected_cross_entropy),
+    _given_labels(_BCE, binary_cross_entropy),
+    _contrasted(_MULE[0]),
+    _contrasted(_BCE),
+)
+"""Tried on the way to the default, each with its twin of cross-entropy."""
 
 SYSTEMS: Mapping[str, System] = {
     system.name: system
     for system in (
-        *_mule("mule", "tied exponential evidence", factored_relations, "exp"),
+        *_MULE,
         *_mule("mule-literal", "as printed", grid_relations, "relu"),
-        _plain(
-            "bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", factored_relations
-        ),
+        _BCE,
+        *_VARIANTS,
+        *map(with_memory, (_MULE[0], _BCE, *_VARIANTS)),
         _plain(
             "slowfast", "Feichtenhofer et al., ICCV 2019; RoI feature and a linear layer", without_relations
         ),
@@ -265,20 +278,20 @@ SYSTEMS: Mapping[str, System] = {
             "afac",
             "Zhang et al., CVPR 2021; re-implemented from the paper's description",
             _afac,
-            _minimise_bce,
+            minimise_bce,
         ),
         System(
             "dear",
             "Bao et al., ICCV 2021; on the bounding volume of each actor",
             _dear(sees_time=True),
-            _minimise_dear,
+            minimise_dear,
         ),
         System(
             "dear-pooled",
             "Bao et al., ICCV 2021; on the pooled actor feature",
             _dear(sees_time=False),
-            _minimise_dear,
+            minimise_dear,
         ),
-        System("enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _enn, _minimise_enn),
+        System("enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _enn, minimise_enn),
     )
 }

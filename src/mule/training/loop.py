@@ -140,6 +140,7 @@ class TrainingRun:
             parts.objective,
             progress=step / self.num_steps,
             precision=parts.precision,
+            labels_of=parts.labels_of,
         )
         report = self.primal_dual.step(objective)
         average_buffers(parts.model)
@@ -185,6 +186,7 @@ class TrainingRun:
             device=self.parts.device,
             precision=self.parts.precision,
             outputs_can_die=self.parts.watched.outputs_can_die,
+            labels_of=self.parts.labels_of,
         )
         self._seconds["validate_s"] += perf_counter() - started_at
         return found

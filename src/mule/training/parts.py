@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from mule.config import LabelsOf
 from mule.datasets.batches import ActorBatch
 from mule.datasets.sampling import ClipSampler
 from mule.objective.primal_dual import Constraint
@@ -96,6 +97,7 @@ class Parts:
     clip_norm: float | None = None
     freezes_norms: bool = False
     precision: AbstractContextManager[object] | None = None
+    labels_of: LabelsOf = "actors"
 
 
 @dataclass(frozen=True)

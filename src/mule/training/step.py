@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from mule.config import LabelsOf
 from mule.datasets.batches import ActorBatch
 from mule.errors import NotFinite
 from mule.model import ModelOutput, SceneBoxes
@@ -35,6 +36,21 @@ def scene_boxes(batch: ActorBatch) -> SceneBoxes:
     )
 
 
+def said_of(output: ModelOutput, labels_of: LabelsOf) -> ModelOutput:
+    """What a model says of whoever labels are of, fit for losses: its actors, or the clips that they speak for."""
+    single = in_single(output)
+    return single.of_clips() if labels_of == "clips" else single
+
+
+def labels_in(batch: ActorBatch, labels_of: LabelsOf) -> Bool[Tensor, "rows classes"]:
+    """The labels of a batch in the rows of `said_of`. A clip does what is written of any of its actors."""
+    if labels_of == "actors":
+        return batch.labels
+    clips, clip = batch.actor_clip_index.unique(return_inverse=True)
+    counts = torch.zeros(len(clips), batch.labels.shape[1], device=batch.labels.device)
+    return counts.index_add(0, clip, batch.labels.to(counts)) > 0
+
+
 def batch_objective(
     model: Forward,
     batch: ActorBatch,
@@ -42,20 +58,21 @@ def batch_objective(
     *,
     progress: float,
     precision: AbstractContextManager[object] | None = None,
+    labels_of: LabelsOf = "actors",
 ) -> Callable[[], Objective]:
     """What `PrimalDual` minimises on this batch: each call is one forward pass.
 
-    A system's loss is the mean over the actors it is shown. The mean over all ranks' actors weighs each rank by how
-    many it has; constraints are about the whole batch already.
+    A system's loss is the mean over the actors, or clips, it is shown. The mean over those of all ranks weighs each rank
+    by how many it has; constraints are about the whole batch already.
     """
-    boxes, targets = scene_boxes(batch), batch.labels.float()
-    num_everywhere = over_ranks(float(batch.num_actors), targets.device)
-    share = batch.num_actors / max(num_everywhere, 1.0)
+    boxes, targets = scene_boxes(batch), labels_in(batch, labels_of).float()
+    num_everywhere = over_ranks(float(len(targets)), targets.device)
+    share = len(targets) / max(num_everywhere, 1.0)
 
     def found() -> Objective:
         with precision or nullcontext():
-            output = in_single(model(batch.pixels, boxes))
-        own = objective(output, targets, progress)
+            output = model(batch.pixels, boxes)
+        own = objective(said_of(output, labels_of), targets, progress)
         return replace(own, loss=gather_actors((own.loss * share)[None]).sum())
 
     return found

@@ -5,13 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from mule.config import LabelsOf
 from mule.errors import RangeError
 from mule.model import ModelOutput
 from mule.records import Evidence
 from mule.training.distributed import gathered, over_ranks
 from mule.training.monitor import Validation, validation_of
 from mule.training.parts import Batches
-from mule.training.step import evaluating, in_single, scene_boxes
+from mule.training.step import evaluating, labels_in, said_of, scene_boxes
 
 
 def validated(
@@ -21,6 +22,7 @@ def validated(
     device: torch.device,
     precision: AbstractContextManager[object] | None = None,
     outputs_can_die: bool = False,
+    labels_of: LabelsOf = "actors",
 ) -> Validation:
     """What is found on one epoch of the batches, on all processes together and the same on each.
 
@@ -34,8 +36,9 @@ def validated(
             if batch.num_clips:
                 here = batch.to(device)
                 with precision or nullcontext():
-                    outputs.append(in_single(model(here.pixels, scene_boxes(here))))
-                labels.append(here.labels)
+                    said = model(here.pixels, scene_boxes(here))
+                outputs.append(said_of(said, labels_of))
+                labels.append(labels_in(here, labels_of))
     batches.close()
     if not over_ranks(float(len(outputs)), device, least=True):
         raise RangeError(

@@ -4,16 +4,18 @@
            calibration.safetensors                         held-out known actors: what is usual
            memory.safetensors                              remembered actors; a bundle without it works too
            thumbnails/                                     pictures of remembered actors, if they were kept
+           detector.safetensors                            a detector of its own, where the card recommends it
            bundle.json                                     what all this is, and what it may be used with
 
 The folder is also that of a run: `mule teach` and `mule memory` change its memory, and the calibration, which keeps
 actors and not their scores, follows when it is read next. What was made for other weights is refused.
 """
 
+import importlib.resources
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from mule.features.download import sha256_of
 from mule.memory.files import read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
+from mule.runtime.engines import require_runtime
+from mule.runtime.exported import running_model
 from mule.training.checkpoint import weights_file, write_whole
 from mule.training.run_record import CARD, EXPERIMENT, MODEL
 from mule.watching.judging import Judge
@@ -41,6 +45,10 @@ BUNDLE, CALIBRATION, MEMORY, THUMBNAILS = (
     "memory.safetensors",
     "thumbnails",
 )
+DETECTOR = "detector.safetensors"
+"""A bundle's own detector, in its folder."""
+BUILTIN = "builtin"
+"""The model that comes with the package."""
 FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-1"
 SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes written beside them."""
@@ -68,7 +76,7 @@ class BundleCard(BaseModel):
     """Digests of what it was trained on."""
     metrics: Mapping[str, float] = {}
     detector: str
-    """The recommended one: `scene`, or a card of `mule weights list`."""
+    """The recommended one: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
     every_s: float = 1.0
 
 
@@ -99,19 +107,48 @@ class Bundle:
         return self.judge.classes
 
     @property
+    def own_detector(self) -> Path | None:
+        """The detector in the folder, where it is the recommended one."""
+        return self.folder / DETECTOR if self.card.detector == DETECTOR else None
+
+    @property
     def fingerprint(self) -> str:
         """Names the weights, and the memory beside them, shortly."""
         return self.card.weights_sha256[:12]
 
+    def on(self, runtime: str, *, kept_in: Path, num_threads: int | None = None) -> "Bundle":
+        """The same bundle with its network on `torch`, `onnx` or `openvino`; what it says differs in the last digits.
+
+        Args:
+            runtime: where the network runs.
+            kept_in: graphs are kept there from one watch to the next.
+            num_threads: None takes as many as torch does.
+
+        Raises:
+            RangeError: there is no such runtime, or the network has no form for it.
+            RuntimeMissing: its package is not installed; the message names the extra.
+        """
+        running = running_model(
+            self.model, require_runtime(runtime), kept_in=kept_in, num_threads=num_threads
+        )
+        return replace(self, model=running)
+
+
+def builtin_folder() -> Path:
+    """Where the model that comes with the package lies."""
+    return Path(str(importlib.resources.files("mule") / BUILTIN))
+
 
 def read_bundle(folder: Path) -> Bundle:
-    """The bundle in a folder, ready to watch with.
+    """The bundle in a folder, ready to watch with; `builtin` is the package's own, unless there is a folder of that name.
 
     Raises:
         BundleError: there is none, a file is damaged, or files do not belong together.
         WeightsError: the run's own files cannot be used.
         MemoryFileError: the memory cannot be used, or is of other weights.
     """
+    if str(folder) == BUILTIN and not folder.exists():
+        folder = builtin_folder()
     card = _card(folder)
     run = load_run(folder)
     if _weights_sha256(folder) != card.weights_sha256:

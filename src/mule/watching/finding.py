@@ -1,6 +1,7 @@
 """Who and what is in a key frame: a detector that looks, or boxes that were written down before.
 
 FILE.onnx            a YOLOX detector                         persons, objects; linked by `Tracker`
+FILE.safetensors     a centre detector, as the built-in one   persons, objects; linked by `Tracker`
 FILE.csv, FILE.json  precomputed boxes (AVA, COCO, by frame)  persons, objects; linked by `Tracker`
 FOLDER               actors.csv or tracks.csv, objects.csv    persons with their own ids, objects
 """
@@ -21,6 +22,7 @@ from mule.datasets.table_files import read_actor_table, read_object_table
 from mule.detection.box_table import frame_key
 from mule.detection.boxes import px_from_unit
 from mule.detection.cards import YOLOX_CARDS, DetectorCard
+from mule.detection.centres import read_centre_detector
 from mule.detection.coco import COCO_CLASSES
 from mule.detection.detections import PERSON, Detections
 from mule.detection.detector import Detector, YoloxDetector
@@ -99,13 +101,15 @@ def box_finder(
                 path, actor_score=_actor_score(path) if actor_score is None else actor_score, threads=1
             )
         )
+    if path.suffix.lower() == ".safetensors":
+        return DetectedBoxes(read_centre_detector(path))
     if path.suffix.lower() in (".csv", ".json"):
         return FrameBoxes(
             path, video, actor_score=UNKNOWN_ACTOR_SCORE if actor_score is None else actor_score
         )
     raise DetectorError(
-        f"{path}: a detector must be a YOLOX file (.onnx), boxes in .csv or .json, or a folder with {ACTORS} or "
-        f"{TRACKS}; this is none of them."
+        f"{path}: a detector must be a YOLOX file (.onnx), a centre detector (.safetensors), boxes in .csv or .json, or a "
+        f"folder with {ACTORS} or {TRACKS}; this is none of them."
     )
 
 

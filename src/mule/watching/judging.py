@@ -2,7 +2,7 @@
 
 outputs h, features z ─┬─▶ evidence of the network, e^±h ──────────────┬─▶ evidence of network and memory together
                        ├─▶ neighbours in memory ─▶ weights, trust t ───╯
-                       ╰─▶ novelty ranks: PE of log, and with a memory its vacuity −log t
+                       ╰─▶ novelty ranks: PE of log; with a memory, the parts of the score that decides
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from mule.memory.taught import (
     outputs_with_taught,
 )
 from mule.model import RelationModel
+from mule.novelty.deciding import DECIDING_PARTS, MEMORY, deciding_ranks
 from mule.novelty.scores import positive_log_evidence_novelty
 from mule.records import Evidence
 
@@ -81,7 +82,10 @@ class Judge:
     @property
     def score_names(self) -> tuple[str, ...]:
         """The novelty scores that are combined."""
-        return (EVIDENCE_SCORE,) if self.remembered is None else (EVIDENCE_SCORE, MEMORY_SCORE)
+        if self.remembered is None:
+            return (EVIDENCE_SCORE,)
+        names = {MEMORY: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
+        return tuple(names.get(part, part) for part in DECIDING_PARTS)
 
     def __call__(
         self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
@@ -92,10 +96,11 @@ class Judge:
             rank = positive_log_evidence_novelty(network).rank.double()
             return Judged(network, network, rank[:, None], None, None)
         remembered = self.remembered
-        network = self._evidence(outputs_with_taught(remembered, outputs[:, self._columns], features))
+        logits = outputs_with_taught(remembered, outputs[:, self._columns], features)
+        network = self._evidence(logits)
         weighed = weigh(remembered.memory, features, search=self._search)
         log_trust = log_trust_with_taught(remembered, weighed, features).double()
-        ranks = torch.stack([positive_log_evidence_novelty(network).rank.double(), -log_trust], dim=1)
+        ranks = deciding_ranks(logits, log_trust)
         together = fused(network, evidence_with_taught(remembered, weighed))
         return Judged(network, together, ranks, log_trust, weighed)
 

@@ -2,8 +2,9 @@
 
     decoding ─▶ room for a few ─▶ detecting and linking ─▶ room for a few ─▶ network
 
-Decoders, onnxruntime and torch let go of Python's lock while they compute, so two cores are busy. Where the room is
-full, a file waits. A live stream does not: there the oldest waiting key time that nobody has begun is dropped, and
+Decoders, onnxruntime, OpenVINO and torch let go of Python's lock while they compute, so two cores are busy. The network
+may take every core, since it has most to do; decoding and detecting compute in one thread each, or three teams of threads
+would wait for each other on two cores. Where the room is full, a file waits. A live stream does not: there the oldest waiting key time that nobody has begun is dropped, and
 counted; frames that only link actors are dropped before any key time.
 """
 
@@ -11,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
+
+import torch
 
 from mule.errors import RangeError
 
@@ -23,7 +26,8 @@ JOIN_S = 5.0
 class Overlapped(Generic[T]):
     """The same items in the same order, made in a thread of their own ahead of who takes them.
 
-    What the making raises is raised here, the same object, after the items made before it. Closing ends the thread.
+    What the making raises is raised here, the same object, after the items made before it. Closing ends the thread. What
+    torch computes in it takes one core.
     """
 
     def __init__(
@@ -51,8 +55,12 @@ class Overlapped(Generic[T]):
         self._error: BaseException | None = None
         self._is_done = self._is_closed = False
         self._changed = threading.Condition()
+        self._is_alone = threading.Event()
         self._thread = threading.Thread(target=self._make, name="mule watch", daemon=True)
+        num_threads = torch.get_num_threads()
         self._thread.start()
+        self._is_alone.wait()
+        torch.set_num_threads(num_threads)  # of this thread, and of those to come, as before
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -79,6 +87,8 @@ class Overlapped(Generic[T]):
             self._thread.join(JOIN_S)
 
     def _make(self) -> None:
+        torch.set_num_threads(1)  # of this thread, and of those to come until it is told otherwise
+        self._is_alone.set()
         iterator = iter(self._items)
         try:
             for item in iterator:

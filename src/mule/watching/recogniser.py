@@ -26,6 +26,8 @@ class Looks:
 
     is_seen: Bool[Tensor, " actors"]
     """Of the scene's actors: false for a sliver that covers no pixel of what the network sees; it has no row below."""
+    output: ModelOutput
+    """As the network gave it: what calibration keeps of held-out actors."""
     judged: Judged
     calibrated: CalibratedNovelty
     statistic: Float[Tensor, " seen"]
@@ -58,6 +60,7 @@ class Recogniser:
             )
         return Looks(
             is_seen=is_seen,
+            output=output,
             judged=judged,
             calibrated=usual.of_one_look(judged.ranks),
             statistic=usual.statistic(judged.ranks),

@@ -4,6 +4,7 @@ video ─▶ windows by `ClipNeeds` ─▶ frames, short side as in validation �
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -60,13 +61,11 @@ def clip_needs(experiment: Experiment) -> ClipNeeds:
         num_frames = math.ceil(data.num_frames / data.stride_frames)
         shape = ClipShape(num_frames, data.stride_frames, num_slow_frames=num_frames)
         rate, short_side_px = Fraction(FRAME_RATE), short_side_px or min(data.rows, data.cols)
-    elif experiment.backbone.frozen:
-        clip = find_card(experiment.backbone.name).clip  # maps that are kept are those of the card's clips
-        shape = ClipShape(clip.num_frames, clip.stride_frames, num_slow_frames=clip.num_frames)
-        rate, short_side_px = frame_rate(data), short_side_px or clip.short_side_px
     else:
         shape = ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames)
         rate = frame_rate(data)
+        if experiment.backbone.frozen:  # without a size of the experiment's own, maps are kept in the card's
+            short_side_px = short_side_px or find_card(experiment.backbone.name).clip.short_side_px
     return ClipNeeds(shape, rate, short_side_px, STRIDE if is_tiny else 1, normalisation(experiment))
 
 
@@ -87,17 +86,16 @@ def seeing_model(run: LoadedRun) -> MuleModel:
         return run.model
     _, backbone = build_networks(run.experiment)
     initialise(backbone, run.experiment)
-    return MuleModel(_KeptAsInTraining(backbone), decide).eval()
+    return MuleModel(_KeptAsInTraining(backbone, run.model.backbone), decide).eval()
 
 
 class _KeptAsInTraining(nn.Module):
-    """A frozen backbone whose maps are averaged over time, as those were that training kept."""
+    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time, then standardised."""
 
-    def __init__(self, backbone: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.kept = backbone, kept
 
     @torch.no_grad()
     def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
-        maps: FeatureMaps = self.backbone(clips)
-        return FeatureMaps((context_map(maps).unsqueeze(2),), maps.stride)
+        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))

@@ -3,12 +3,12 @@
 *One look.* Every score becomes a p-value on held-out known actors; Fisher's rule makes them one (`CombinedScore`,
 crossed over clips).
 
-*Several looks*, −log p of each, mean r over n looks. Where held-out actors were followed, the mean is calibrated on
-held-out tracks of as many looks (or the next smaller of 2, 4, 8: a mean of more looks is less spread, so that errs on
-the safe side). Where they were not, p = min(1, e·exp(−r)): e times the geometric mean of p-values is a p-value however
-the looks depend on each other (Vovk and Wang 2020), for by Markov's inequality on a convex function
-P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is itself. Both hold for a number of looks
-that does not depend on what they show; `accumulating` starts over at a contradiction, which they do not cover.
+*Several looks*, −log p of each, mean r over the last n ≤ 4. How many count depends on time alone, never on what they
+show. Where held-out actors were followed, r is calibrated on them at as many looks: a known actor is exchangeable with
+them, so p ≤ a with probability a at most, for every number of looks. Where they were not followed, p = min(1, e·exp(−r)):
+e times the geometric mean of p-values is a p-value however the looks depend on each other (Vovk and Wang 2020), for by
+Markov's inequality on a convex function P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is
+itself.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.errors import RangeError, ShapeError
-from mule.evidence.fusion import along_tracks, is_among_first_looks
 from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
 from mule.novelty.combining import CombinedScore, folds_of
 from mule.novelty.drift import DriftAlarm
@@ -27,10 +26,11 @@ from mule.novelty.thresholds import Threshold as HeldOutThreshold
 from mule.novelty.thresholds import promised_alarm_rate, promised_threshold
 from mule.watching.moments import P_VALUE, Threshold, View
 
-NUMS_LOOKS = (2, 4, 8)
 NO_TRACK = -1
+MOST_LOOKS_FOR_NOVELTY = 4
+"""What actors of rendered takes do lasts two to four seconds; older looks are of something else."""
 
-BY_TRACKS = "calibrated on held-out tracks of as many looks"
+BY_TRACKS = "calibrated on held-out actors after as many looks"
 BY_RULE = "e times the geometric mean of p-values, which holds however looks depend on each other"
 
 
@@ -135,19 +135,45 @@ def _share(text: str) -> float:
 def _by_looks(
     rank: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"]
 ) -> Mapping[int, CalibratedScore]:
-    """A calibration for every number of looks that enough held-out tracks have, fewest looks first."""
-    found: dict[int, CalibratedScore] = {}
+    """A calibration for every number of looks that enough held-out tracks had, fewest looks first."""
     is_followed = track_index != NO_TRACK
     rank, track_index = rank[is_followed], track_index[is_followed]
-    if not len(track_index):
-        return found
-    lengths = torch.bincount(track_index)
-    for num_looks in NUMS_LOOKS:
-        chosen = (lengths[track_index] >= num_looks) & is_among_first_looks(track_index, num_looks)
-        tracks, renumbered = torch.unique(track_index[chosen], return_inverse=True)
-        if len(tracks) < FEWEST_HELD_OUT:
+    num_looks = looks_up_to(track_index).clamp(max=MOST_LOOKS_FOR_NOVELTY)
+    mean = means_of_last(rank, track_index, num_looks)
+    found: dict[int, CalibratedScore] = {}
+    for count in range(2, MOST_LOOKS_FOR_NOVELTY + 1):
+        chosen = num_looks == count
+        if len(track_index[chosen].unique()) < FEWEST_HELD_OUT:
             break
-        score = CalibratedScore()
-        score.fit(along_tracks(rank[chosen], renumbered, num_tracks=len(tracks)))
-        found[num_looks] = score
+        found[count] = CalibratedScore()
+        found[count].fit(mean[chosen])
     return found
+
+
+def looks_up_to(track_index: Int[Tensor, " looks"]) -> Int[Tensor, " looks"]:
+    """The how-manieth look at its track each look is.
+
+    >>> looks_up_to(torch.tensor([7, 3, 7, 7, 3])).tolist()
+    [1, 1, 2, 3, 2]
+    """
+    order = torch.argsort(track_index, stable=True)
+    ordered = track_index[order]
+    found = torch.empty_like(track_index)
+    found[order] = torch.arange(1, len(ordered) + 1) - torch.searchsorted(ordered, ordered)
+    return found
+
+
+def means_of_last(
+    rank: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"], num_looks: Int[Tensor, " looks"]
+) -> Float[Tensor, " looks"]:
+    """At each look the mean over the last `num_looks` of its track; looks at one track are in the order of time.
+
+    >>> rank = torch.tensor([1.0, 10.0, 3.0, 20.0]).double()
+    >>> means_of_last(rank, torch.tensor([0, 1, 0, 1]), torch.tensor([1, 1, 2, 1])).tolist()
+    [1.0, 10.0, 2.0, 20.0]
+    """
+    order = torch.argsort(track_index, stable=True)
+    sums = torch.cat([rank.new_zeros(1), rank[order].cumsum(0)])
+    after = torch.empty_like(order)
+    after[order] = torch.arange(1, len(order) + 1)
+    return (sums[after] - sums[after - num_looks]) / num_looks

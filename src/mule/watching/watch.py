@@ -18,6 +18,7 @@ from torch import Tensor
 from mule.detection.detector import Detector
 from mule.errors import DetectorError, RangeError
 from mule.novelty.drift import DriftReport
+from mule.runtime.exported import kept_graphs
 from mule.video.clips import exact
 from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.reading import video_facts
@@ -62,7 +63,7 @@ class WatchSettings:
             raise RangeError(f"min_probability must lie between 0 and 1; got {self.min_probability}.")
 
 
-def watch(
+def watch(  # noqa: PLR0913 - the one function that people call
     source: str | Path | VideoSource,
     *,
     model: str | Path | Bundle,
@@ -70,23 +71,27 @@ def watch(
     every_s: float = 1.0,
     threshold: str = "known-95",
     min_probability: float = 0.5,
+    runtime: str = "torch",
 ) -> Iterator[Moment]:
     """The moments of a source as they are found; nothing is held of those already handed out.
 
     Args:
         source: a file, a folder of images, a camera (`/dev/video0`) or an address (`rtsp://…`).
-        model: a folder that `mule bundle` made.
+        model: a folder that `mule bundle` made, or `builtin`.
         detector: a YOLOX file, a file or folder of boxes, or a detector; see `mule.watching.finding`. None is what the
             model recommends.
         every_s: from one key time to the next.
         threshold: `known-95`, 95 % of known actors pass; or the share of known actors that must be less novel.
         min_probability: from which a known action is said.
+        runtime: what the network runs on: `torch`, `onnx` (extra `mule[onnx]`) or `openvino` (`mule[openvino]`).
 
     Raises:
         MuleError: the source, the model or the detector cannot be used; at once, not at the first moment.
     """
     settings = WatchSettings(every_s=float(every_s), threshold=threshold, min_probability=min_probability)
     bundle = model if isinstance(model, Bundle) else read_bundle(Path(model))
+    if runtime != "torch":
+        bundle = bundle.on(runtime, kept_in=kept_graphs())
     return iter(open_watch(source, bundle, detector=detector, settings=settings))
 
 
@@ -132,6 +137,8 @@ class Watch:
         """From what the last moment is about to when it was known; None for a source that waits."""
         self.key_frame: UInt8[Tensor, "3 rows cols"] | None = None
         """The frame at the last moment's key time."""
+        self.looks: Looks | None = None
+        """What the last moment was made of; its rows are those of the moment's actors."""
         self._rhythm = _rhythm(header, bundle, finder)
         self._recognise = Recogniser(bundle, explains=settings.explains)
         self._looks = TrackLooks(bundle.usual, len(bundle.classes), most_looks=settings.most_looks)
@@ -219,7 +226,7 @@ class Watch:
         )
         self._drift.watch(looks.statistic, track_ids)
         moment = moment_of(scene, looks, now, so_far, header=self.header, has_thumbnails=self._has_thumbnails)
-        self._tracker, self.key_frame = scene.tracker, scene.sight.clip.key_frame
+        self._tracker, self.key_frame, self.looks = scene.tracker, scene.sight.clip.key_frame, looks
         if self.is_live:
             window = scene.sight.clip.window
             ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
@@ -235,12 +242,14 @@ def video_name(source: VideoSource) -> str:
 
 
 def recommended(bundle: Bundle, source: VideoSource) -> Path:
-    """The boxes written beside a rendered scene, where the model recommends them.
+    """The model's own detector, or the boxes written beside a rendered scene, where the model recommends them.
 
     Raises:
         DetectorError: it recommends something else, or there are none.
     """
     wanted = bundle.card.detector
+    if bundle.own_detector is not None:
+        return bundle.own_detector
     if wanted != SCENE_BOXES:
         raise DetectorError(
             f"a detector must be given; this model recommends {wanted} (`mule weights pull {wanted}`). Give its file, or "

@@ -1,0 +1,43 @@
+"""What the built-in model decides of one short take, recorded when it was made, so that a change is noticed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from examples.builtin_takes import Cast, mixed_take, write_take
+from mule.training.checkpoint import write_whole
+from mule.watching.bundle import BUILTIN, read_bundle
+from mule.watching.watch import WatchSettings, open_watch
+
+DECISIONS = Path(__file__).parent.parent / "tests" / "watching" / "builtin_decisions.json"
+SHORT = Cast(seed=600, num_known=2, num_novel=1, seconds=4.0)
+
+
+def write_short_take(path: Path) -> None:
+    """Renders the take."""
+    write_take(mixed_take(SHORT), path, (120, 160))
+
+
+def decisions_of(video: Path) -> list[dict[str, Any]]:
+    """Every actor at every key time: where, what is held likely, how strange, and the decision."""
+    bundle = read_bundle(Path(BUILTIN))
+    return [
+        {
+            "key_time_s": moment.key_time_s,
+            "track_id": actor.track_id,
+            "box_xyxy_unit": [round(side, 3) for side in actor.box_xyxy_unit],
+            "actions": [opinion.action for opinion in actor.so_far.actions],
+            "p_value": round(actor.so_far.novelty.p_value or 0.0, 4),
+            "decision": actor.decision,
+        }
+        for moment in open_watch(video, bundle, settings=WatchSettings(explains=False))
+        for actor in moment.actors
+    ]
+
+
+def record(folder: Path) -> None:
+    """Watches the take, which is kept in `folder`, and writes the decisions down."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_short_take(folder / "short.mp4")
+    lines = ",\n  ".join(json.dumps(each) for each in decisions_of(folder / "short.mp4"))
+    write_whole(DECISIONS, f"[\n  {lines}\n]\n")

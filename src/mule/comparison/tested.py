@@ -1,0 +1,156 @@
+"""The test of the pre-registration: the default against every other row and score, paired over trials and clips.
+
+    for each draw: trials with replacement, and in each of them clips with replacement ─▶ mean of AUROC − AUROC
+
+The same clips are drawn for both sides of a difference. A trial is a seed, with data of its own, or a class split.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from mule.comparison.clip_bootstrap import PerDraw, draw_clips, drawn_measures, interval_of
+from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.output_files import kept_outputs
+from mule.comparison.results import read_novelties
+from mule.errors import RangeError
+from mule.evaluation.intervals import Interval
+from mule.evaluation.results import OpenSetMeasures
+from mule.report.outcomes import LEVEL, Trial
+from mule.report.tables import ARROWS, Block, Line, Number, Sheet
+
+DEFAULT = "mule-memory"
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The default minus another contender, over the trials both have."""
+
+    auroc: float
+    """Of the other, mean over trials."""
+    difference: float
+    interval: Interval | None
+    num_trials: int
+    num_won: int
+    """Trials in which the default is above it."""
+
+
+def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
+    """Draws of the mean over trials: trials are drawn, then for each of them one draw of its clips."""
+    if not differences:
+        raise RangeError("a mean over trials needs one at least; got none.")
+    rng = np.random.default_rng(seed)
+    drawn = np.stack(differences)
+    num_trials, num_draws = drawn.shape
+    trials = rng.integers(num_trials, size=(num_draws, num_trials))
+    clips = rng.integers(num_draws, size=(num_draws, num_trials))
+    return drawn[trials, clips].mean(axis=1)
+
+
+class PairedTest:
+    """AUROC of rows and scores in the same draws of clips, each drawn once."""
+
+    def __init__(self, findings: Findings, side: str, *, resamples: int) -> None:
+        self._findings, self._side, self._resamples = findings, side, resamples
+        self._drawn: dict[tuple[str, str], PerDraw] = {}
+
+    def against(self, method: str, score: str) -> Tested | None:
+        """The default, by its own score, minus a method by some score; None if no trial has both."""
+        ours = {each.row.trial: each for each in self._findings.of(DEFAULT)}
+        own_score = self._findings.judged_by[DEFAULT]
+        found: list[tuple[float, float, PerDraw]] = []
+        for each in self._findings.of(method):
+            twin = ours.get(each.row.trial)
+            if (
+                twin is None
+                or not self._is_same_side(twin, each)
+                or score not in each.results[self._side].scores
+            ):
+                continue
+            values = _auroc(twin, self._side, own_score), _auroc(each, self._side, score)
+            if None in values:
+                continue
+            drawn = self._draws(twin, own_score) - self._draws(each, score)
+            found.append((float(values[0] or 0.0), float(values[1] or 0.0), drawn))
+        if not found:
+            return None
+        own, other = (np.array([each[at] for each in found]) for at in (0, 1))
+        return Tested(
+            auroc=float(other.mean()),
+            difference=float((own - other).mean()),
+            interval=interval_of(over_trials([each[2] for each in found]), level=LEVEL),
+            num_trials=len(found),
+            num_won=int((own > other).sum()),
+        )
+
+    def _is_same_side(self, first: FinishedRow, other: FinishedRow) -> bool:
+        return first.results[self._side].side_digest == other.results[self._side].side_digest
+
+    def _draws(self, each: FinishedRow, score: str) -> PerDraw:
+        key = (each.row.name, score)
+        if key not in self._drawn:
+            outputs = kept_outputs(each.row.folder, self._side)
+            novelty: Float[np.ndarray, " actors"] = read_novelties(each.row.folder, self._side)[score]
+            draws = draw_clips(
+                outputs.video_index,
+                num_clips=len(outputs.videos),
+                resamples=self._resamples,
+                seed=_seed_of(each.row.trial),
+            )
+            self._drawn[key] = drawn_measures(novelty, outputs.truth.is_novel, draws)["auroc"]
+        return self._drawn[key]
+
+
+def default_against_others(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
+    """The default against every other method by its score, and against the reference by each; None without a default."""
+    if DEFAULT not in findings.methods or len(findings.methods) < 2 or not resamples:
+        return None
+    test = PairedTest(findings, side, resamples=resamples)
+    lines: list[Line] = []
+    for method in findings.methods:
+        judged_by = findings.judged_by[method]
+        every = findings.of(method)[0].results[side].scores if method == findings.reference else ()
+        scores = dict.fromkeys(([] if method == DEFAULT else [judged_by]) + list(every))
+        for score in scores:
+            found = test.against(method, score)
+            if found is not None:
+                lines.append(_line(method, score, found))
+    titles = ("Against", "Score", f"AUROC{ARROWS['higher']}", f"{DEFAULT} minus it", "Trials won")
+    notes = (
+        f"{DEFAULT} by {findings.judged_by[DEFAULT]}, in percent, with the {100 * LEVEL:g} % interval of {resamples} paired "
+        "draws: trials with replacement, and in each its clips, the same for both. Bold: the interval leaves zero out. The "
+        "intervals are not adjusted for their number.",
+    )
+    return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
+
+
+def _line(method: str, score: str, found: Tested) -> Line:
+    ends = found.interval
+    spread = "" if ends is None else f"[{_percent(ends.low)}, {_percent(ends.high)}]"
+    is_clear = ends is not None and (ends.low > 0 or ends.high < 0)
+    return Line(
+        (
+            method,
+            score,
+            (Number(_percent(found.auroc)),),
+            (Number(f"{'+' if found.difference > 0 else ''}{_percent(found.difference)}", spread, is_clear),),
+            f"{found.num_won} of {found.num_trials}",
+        )
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}".replace("-", "−")
+
+
+def _auroc(each: FinishedRow, side: str, score: str) -> float | None:
+    measures = each.results[side].scores[score].measures
+    return measures.auroc if isinstance(measures, OpenSetMeasures) else None
+
+
+def _seed_of(trial: Trial) -> int:
+    """Trials draw their clips apart from one another."""
+    return zlib.crc32(f"{trial.split} {trial.seed}".encode())

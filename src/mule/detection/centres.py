@@ -1,0 +1,202 @@
+"""A detector small enough for the package: a map of centres per class, and around each centre the sides of its box.
+
+frame, short side 96 px ─▶ convolutions down to a sixteenth and back to a half ─┬─▶ heat: how likely a centre is here, per class
+                                                                               ╰─▶ sides: left, top, right, bottom of its box
+
+What it was trained on it finds; the built-in one knows rendered scenes. (Objects as points, Zhou et al. 2019.)
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mule.detection.boxes import clip_to_image, has_area, nms
+from mule.detection.detections import Detections, concatenate
+from mule.detection.detector import Frames, require_rgb_frames
+from mule.errors import DetectorError
+
+FORMAT = "mule-centres-1"
+STRIDE, COARSEST = 2, 16
+WIDTHS = (16, 32, 64, 96)
+MOST_FOUND = 60
+MAX_IOU = 0.65
+MIN_SCORE = 0.1
+
+Maps = Float[Tensor, "frames _channels _rows _cols"]
+
+
+class CentreNetwork(nn.Module):
+    """Pixels to heat (logits) and sides (px of what it sees), both at half its rows and columns."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        halves, quarters, eighths, sixteenths = WIDTHS
+        self.at_2 = _block(3, halves, stride=2)
+        self.at_4 = nn.Sequential(_block(halves, quarters, stride=2), _block(quarters, quarters))
+        self.at_8 = nn.Sequential(_block(quarters, eighths, stride=2), _block(eighths, eighths))
+        self.at_16 = nn.Sequential(
+            _block(eighths, sixteenths, stride=2),
+            _block(sixteenths, sixteenths),
+            _block(sixteenths, sixteenths),
+        )
+        self.up_8 = _Up(sixteenths, eighths)
+        self.up_4 = _Up(eighths, quarters)
+        self.up_2 = _Up(quarters, halves, width_out=quarters)
+        self.heat = nn.Conv2d(quarters, num_classes, 1)
+        self.sides = nn.Conv2d(quarters, 4, 1)
+        nn.init.constant_(self.heat.get_parameter("bias"), -4.0)  # hardly any place is a centre
+        nn.init.constant_(self.sides.get_parameter("bias"), 2.0)
+
+    def forward(self, pixels: Maps) -> tuple[Maps, Maps]:
+        """Of frames whose sides are multiples of 16, with values from 0 to 1."""
+        halves = self.at_2(pixels - 0.5)
+        quarters = self.at_4(halves)
+        eighths = self.at_8(quarters)
+        fine = self.up_2(self.up_4(self.up_8(self.at_16(eighths), eighths), quarters), halves)
+        return self.heat(fine), self.sides(fine).exp()
+
+
+def _block(width_in: int, width_out: int, *, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(width_in, width_out, 3, stride, padding=1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width_out), nn.ReLU())
+
+
+class _Up(nn.Module):
+    """A coarse map twice as fine, with what the finer one saw."""
+
+    def __init__(self, coarse: int, fine: int, *, width_out: int | None = None) -> None:
+        super().__init__()
+        width_out = width_out or fine
+        self.from_coarse, self.from_fine = nn.Conv2d(coarse, width_out, 1), nn.Conv2d(fine, width_out, 1)
+        self.mixed = _block(width_out, width_out)
+
+    def forward(self, coarse: Maps, fine: Maps) -> Maps:
+        grown = F.interpolate(self.from_coarse(coarse), scale_factor=2.0, mode="nearest")
+        return self.mixed(grown + self.from_fine(fine))
+
+
+class CentreDetector:
+    """Finds persons and objects with a `CentreNetwork`."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        class_names: Sequence[str],
+        short_side_px: int,
+        actor_score: float,
+    ) -> None:
+        """Frames are scaled so that their short side is this long; the network gives what a `CentreNetwork` does."""
+        self._network = network.eval()
+        self.class_names = tuple(class_names)
+        self.short_side_px = short_side_px
+        self.actor_score = actor_score
+
+    @torch.inference_mode()
+    def __call__(self, frames: Frames) -> Detections:
+        """Everything found in each frame, in pixels of the frames given, clipped to the frame."""
+        require_rgb_frames(frames)
+        rows, cols = frames.shape[2:]
+        pixels = _scaled(frames, self.short_side_px)
+        heat, sides = self._network(pixels)
+        scale = frames.new_tensor([cols / pixels.shape[3], rows / pixels.shape[2]], dtype=torch.float32)
+        found = [self._of_frame(heat[at].sigmoid(), sides[at]) for at in range(len(frames))]
+        return concatenate([_kept(*each, scale=scale.repeat(2), size=(rows, cols)) for each in found])
+
+    def _of_frame(
+        self, heat: Float[Tensor, "classes rows cols"], sides: Float[Tensor, "4 rows cols"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes, scores and classes at the places that are more of a centre than their neighbours."""
+        peaks = heat * (F.max_pool2d(heat[None], 3, stride=1, padding=1)[0] == heat)
+        scores, places = peaks.flatten().topk(min(MOST_FOUND, peaks.numel()))
+        places, scores = places[scores >= MIN_SCORE], scores[scores >= MIN_SCORE]
+        rows, cols = heat.shape[1:]
+        class_index, place = places // (rows * cols), places % (rows * cols)
+        return boxes_at(sides.flatten(1)[:, place].T, place, cols), scores, class_index
+
+
+def boxes_at(
+    sides: Float[Tensor, "places 4"], place: Int[Tensor, " places"], cols: int
+) -> Float[Tensor, "places 4"]:
+    """Boxes (xyxy, px of what the network sees) from the sides told at places of a map, counted row by row."""
+    centre = (torch.stack([place % cols, place // cols], dim=1).float() + 0.5) * STRIDE
+    return torch.cat([centre - sides[:, :2], centre + sides[:, 2:]], dim=1)
+
+
+def read_centre_detector(path: Path) -> CentreDetector:
+    """The detector of a file that `centre_detector_file` made.
+
+    Raises:
+        DetectorError: it is not there, not whole, or something else.
+    """
+    try:
+        content = path.read_bytes()
+        tensors = safetensors.torch.load(content)  # refuses what is cut short
+        length = int.from_bytes(content[:8], "little")
+        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        if about.get("format") != FORMAT:
+            raise DetectorError(f"{path}: format must be {FORMAT!r}; got {about.get('format')!r}.")
+        names = tuple(about["class_names"].split(","))
+        network = CentreNetwork(len(names))
+        network.load_state_dict({name: each.float() for name, each in tensors.items()})
+        return CentreDetector(
+            network,
+            class_names=names,
+            short_side_px=int(about["short_side_px"]),
+            actor_score=float(about["actor_score"]),
+        )
+    except DetectorError:
+        raise
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise DetectorError(f"{path}: must be the weights of a centre detector; {error}.") from None
+
+
+def centre_detector_file(
+    network: CentreNetwork, *, class_names: Sequence[str], short_side_px: int, actor_score: float
+) -> bytes:
+    """A detector as the bytes of a safetensors file, in half precision."""
+    tensors = {
+        name: (each.half() if each.is_floating_point() else each).contiguous()
+        for name, each in network.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    about = {
+        "format": FORMAT,
+        "class_names": ",".join(class_names),
+        "short_side_px": str(short_side_px),
+        "actor_score": f"{actor_score:.4f}",
+    }
+    return safetensors.torch.save(tensors, about)
+
+
+def _scaled(frames: Frames, short_side_px: int) -> Maps:
+    """Frames with values from 0 to 1, their short side as wanted, both sides multiples of 16."""
+    rows, cols = frames.shape[2:]
+    scale = short_side_px / min(rows, cols)
+    size = [max(1, round(side * scale / COARSEST)) * COARSEST for side in (rows, cols)]
+    pixels = frames.float() / (255 if frames.dtype == torch.uint8 else 1)
+    if (rows, cols) == tuple(size):
+        return pixels
+    return F.interpolate(pixels, size=size, mode="bilinear", antialias=True).clamp(0, 1)
+
+
+def _kept(
+    boxes: Tensor,
+    scores: Tensor,
+    class_index: Tensor,
+    *,
+    scale: Float[Tensor, " 4"],
+    size: tuple[int, int],
+) -> Detections:
+    """Of one frame: boxes in its own pixels, within it, the weaker of two that are nearly the same dropped."""
+    inside = clip_to_image(boxes * scale, width_px=size[1], height_px=size[0])
+    seen = torch.nonzero(has_area(inside))[:, 0]
+    kept = seen[nms(inside[seen], scores[seen], max_iou=MAX_IOU, group=class_index[seen])]
+    return Detections(inside[kept], scores[kept], class_index[kept], torch.zeros_like(kept), num_images=1)

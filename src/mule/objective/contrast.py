@@ -1,0 +1,44 @@
+"""Actors that do the same lie near each other: a contrastive loss for actors with several labels."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from mule.objective.ranks import gather_actors
+
+TEMPERATURE = 0.1
+
+
+def shared_actions(labels: Shaped[Tensor, "actors classes"]) -> Float[Tensor, "actors actors"]:
+    """Of the actions that either of two actors does, the share that both do (Jaccard index); 0 where neither does any."""
+    does = labels.float()
+    both = does @ does.T
+    either = does.sum(dim=1)[:, None] + does.sum(dim=1)[None, :] - both
+    return both / either.clamp(min=1)
+
+
+def contrast_loss(
+    features: Float[Tensor, "actors dim"],
+    labels: Shaped[Tensor, "actors classes"],
+    *,
+    temperature: float = TEMPERATURE,
+) -> Float[Tensor, ""]:
+    """How unlikely the others that share its actions are among an actor's neighbours (SupCon with Jaccard weights).
+
+        −Σ_j w_ij·log softmax_j(cos(z_i, z_j)/τ) / Σ_j w_ij,  j ≠ i,  mean over actors with whom somebody shares an action
+
+    w is `shared_actions`. Actors of all ranks are gathered; without any pair the loss is 0.
+    """
+    features, labels = gather_actors(features), gather_actors(labels.float())
+    unit = F.normalize(features.float(), dim=1)
+    is_self = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    likeness = (unit @ unit.T / temperature).masked_fill(is_self, -torch.inf)
+    weight = shared_actions(labels).masked_fill(is_self, 0.0)
+    log_share = F.log_softmax(likeness, dim=1).masked_fill(is_self, 0.0)
+    total = weight.sum(dim=1)
+    has_others = total > 0
+    if not has_others.any():
+        return features.sum() * 0.0
+    each = -(weight * log_share).sum(dim=1)[has_others] / total[has_others]
+    return each.mean()

@@ -1,0 +1,137 @@
+"""What runs a graph: onnxruntime on an ONNX file, or OpenVINO on a file of its own."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from mule.errors import RangeError, WeightsError
+from mule.runtime.openvino import RuntimeMissing, require_openvino
+
+Target = Literal["onnx", "openvino"]
+"""Forms of a graph."""
+Runtime = Literal["torch", "onnx", "openvino"]
+"""What a network runs on."""
+SUFFIXES: Mapping[Target, str] = {"onnx": ".onnx", "openvino": ".xml"}
+PACKAGES: Mapping[Target, str] = {"onnx": "onnxruntime", "openvino": "openvino"}
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A graph that runs."""
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Its outputs by name; inputs that the graph has no use for are left out."""
+        ...
+
+
+def require_runtime(name: str) -> Runtime:
+    """The name of a runtime whose package is there.
+
+    Raises:
+        RangeError: there is no such runtime.
+        RuntimeMissing: its package is not installed; the message names the extra.
+    """
+    for each in get_args(Runtime):
+        if each == name:
+            if each == "onnx":
+                require_onnxruntime()
+            if each == "openvino":
+                require_openvino()
+            return each
+    raise RangeError(f"a runtime must be one of {', '.join(get_args(Runtime))}; got '{name}'.")
+
+
+def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
+    """The package.
+
+    Raises:
+        RuntimeMissing: it is not installed.
+    """
+    try:
+        return import_module("onnxruntime")
+    except ImportError as missing:
+        raise RuntimeMissing(
+            f"The runtime 'onnx' needs onnxruntime: pip install 'mule[onnx]'. It could not be imported: {missing}"
+        ) from missing
+
+
+def runtime_version(target: Target) -> str:
+    """Of the package that runs it."""
+    return version(PACKAGES[target])
+
+
+def write_graph(graph: bytes, path: Path, target: Target) -> None:
+    """A graph in ONNX's format as the file of a target; OpenVINO puts weights into a second one, all in float32."""
+    if target == "onnx":
+        path.write_bytes(graph)
+        return
+    openvino = require_openvino()
+    source = path.with_suffix(".onnx")
+    try:
+        source.write_bytes(graph)
+        openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=False)
+    finally:
+        source.unlink(missing_ok=True)
+
+
+def open_engine(path: Path, target: Target, *, num_threads: int | None = None) -> Engine:
+    """A file that `write_graph` wrote, ready to run; None takes as many threads as torch does.
+
+    Raises:
+        WeightsError: the file cannot be used.
+        RuntimeMissing: the package is not installed.
+    """
+    opened = _OnnxEngine if target == "onnx" else _OpenVinoEngine
+    threads = num_threads or torch.get_num_threads()
+    if target == "onnx":
+        require_onnxruntime()
+    else:
+        require_openvino()
+    try:
+        return opened(path, threads)
+    except Exception as failure:  # neither package's errors share another parent
+        raise WeightsError(
+            f"{path}: must be a whole graph for {target}; it cannot be opened: {failure}"
+        ) from failure
+
+
+class _OnnxEngine:
+    def __init__(self, path: Path, num_threads: int) -> None:
+        onnxruntime = require_onnxruntime()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # failures are raised; they need not be printed as well
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a detector wants the core
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._inputs = {each.name for each in self._session.get_inputs()}
+        self._outputs = [each.name for each in self._session.get_outputs()]
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = self._session.run(None, _arrays(inputs, self._inputs))
+        return {name: torch.from_numpy(each) for name, each in zip(self._outputs, found, strict=True)}
+
+
+class _OpenVinoEngine:
+    def __init__(self, path: Path, num_threads: int) -> None:
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": num_threads,
+        }
+        self._run = require_openvino().compile_model(path, "CPU", settings)
+        self._inputs = {each.any_name for each in self._run.inputs}
+        self._outputs = {each.any_name: each for each in self._run.outputs}
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = self._run(_arrays(inputs, self._inputs))
+        return {name: torch.from_numpy(found[output].copy()) for name, output in self._outputs.items()}
+
+
+def _arrays(inputs: Mapping[str, Tensor], names: set[str]) -> dict[str, Any]:
+    return {name: each.contiguous().numpy() for name, each in inputs.items() if name in names}

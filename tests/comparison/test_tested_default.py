@@ -1,0 +1,58 @@
+"""The paired test of the default: intervals over trials and clips, and nothing to say where nothing differs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_rows import JUDGING, contestants, silent, watched_by_nobody
+
+from mule.comparison.compare import Asked, compare
+from mule.comparison.tested import PairedTest, default_against_others, over_trials
+from mule.errors import RangeError
+
+
+def test_draws_over_trials_vary_by_trials_and_by_clips():
+    """Trials at −1 and +1 without any spread of clips: the mean of two drawn ones is −1, 0 or 1, as 1 : 2 : 1."""
+    drawn = over_trials([np.full(4000, -1.0), np.full(4000, 1.0)])
+    shares = [float((drawn == value).mean()) for value in (-1, 0, 1)]
+    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+    rng = np.random.default_rng(1)
+    clips = [rng.normal(0.1, 0.02, 4000) for _ in range(4)]
+    assert over_trials(clips).mean() == pytest.approx(0.1, abs=0.002)
+    assert over_trials(clips).std() == pytest.approx(0.01, rel=0.1)  # four trials, each with its own clips
+
+
+def test_a_mean_over_no_trials_is_refused():
+    with pytest.raises(RangeError, match="one at least"):
+        over_trials([])
+
+
+def test_without_a_default_there_is_no_test(done):
+    assert default_against_others(done.findings, "test-uniform", resamples=20) is None
+
+
+@pytest.mark.slow
+def test_the_default_is_tested_against_every_other_row_and_every_score_of_the_reference(root, tmp_path):
+    asked = Asked(
+        contestants(root, "mule", "mule-memory", "bce-aco-r", data__train_clips=24, data__val_clips=16),
+        tmp_path / "out",
+        seeds=(0, 1),
+        judging=replace(
+            JUDGING,
+            scores=("PE of log", "joint-energy", "memory", "fisher(exp-pe+memory)"),
+            dropout_passes=0,
+        ),
+        num_workers=0,
+    )
+    findings = compare(asked, watch=watched_by_nobody, noted=silent).findings
+    assert findings is not None
+    sheet = default_against_others(findings, "test-uniform", resamples=50)
+    assert sheet is not None
+    shown = [(line.cells[0], line.cells[1]) for line in sheet.blocks[0].lines]
+    assert shown[0] == ("mule", "PE of log")
+    assert {score for method, score in shown if method == "bce-aco-r"} == set(asked.judging.scores)
+    assert all(str(line.cells[4]).endswith("of 2") for line in sheet.blocks[0].lines)
+    itself = PairedTest(findings, "test-uniform", resamples=50).against("mule", "fisher(exp-pe+memory)")
+    assert itself is not None
+    assert itself.difference == pytest.approx(0.0, abs=1e-12)  # the same features and logits
+    assert itself.interval == pytest.approx((0.0, 0.0), abs=1e-12)
