@@ -67,7 +67,7 @@ class _PreparedSlowFast(nn.Module):
 
     def __init__(self, backbone: SlowFast, num_frames: int) -> None:
         super().__init__()
-        self.backbone = deepcopy(backbone)
+        self.backbone, self.stride = deepcopy(backbone), backbone.stride
         if num_frames % 2 == 0:
             self.backbone.fast["conv1"] = PairedStem(cast("Stem", backbone.fast["conv1"]))
         self.slow_positions = nn.Buffer(slow_frame_positions(num_frames, backbone.variant))
