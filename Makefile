@@ -8,12 +8,12 @@ READY  := .venv/.ready
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
 
-# A process that dies takes the test it was at with it: what failed is tried once more, in a process of its own.
-test: $(READY)            ## every test
-	$(BIN)/python -m pytest -q -n 2 || $(BIN)/python -m pytest -q -n 0 --last-failed --last-failed-no-failures none
+test: $(READY)            ## every test; those marked alone in a process that has run no other
+	$(BIN)/python -m pytest -q -n 2 -m "not alone"
+	$(BIN)/python -m pytest -q -n 0 -m alone
 
 quick: $(READY)           ## what answers in under three minutes
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not alone"
 
 setup: $(READY)           ## only the environment
 

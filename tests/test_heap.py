@@ -27,6 +27,7 @@ def faults(mode: str) -> tuple[bool, int]:
     return is_kept == "1", int(count)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs glibc")
 def test_freed_blocks_are_used_again_without_a_page_fault():
     is_kept, kept = faults("kept")

@@ -109,6 +109,7 @@ def test_what_is_not_a_number_stops_the_run_before_a_weight_has_changed(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_worker_lost_in_validation_stops_the_run_too(stage_root, undisturbed, tmp_path, monkeypatch):
     others = multiprocessing.active_children()
 
