@@ -8,8 +8,14 @@ READY  := .venv/.ready
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
 
+FIRST := baselines cli comparison datasets detection distributed docs evaluation evidence
+LAST  := training video watching
+
+# In three parts, so that no process runs thousands of tests.
 test: $(READY)            ## every test; those marked alone in a process that has run no other
-	$(BIN)/python -m pytest -q -n 2 -m "not alone"
+	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(FIRST:%=tests/%)
+	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(LAST:%=tests/%)
 	$(BIN)/python -m pytest -q -n 0 -m alone
 
 quick: $(READY)           ## what answers in under three minutes

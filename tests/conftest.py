@@ -16,6 +16,16 @@ settings.register_profile("mule", derandomize=True, deadline=None, max_examples=
 settings.load_profile("mule")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def freed_memory_goes_back():
+    """Commands that tests call in this process leave its allocator alone: it is the process of thousands of other tests."""
+    from mule.cli import main
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(main, "keep_freed_memory", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real weights and videos, where they are at hand: $MULE_SHARED_DATA, or shared/data beside the repository."""
