@@ -39,7 +39,7 @@ bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHM
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations
 
-builtin: $(READY)         ## make the built-in model anew: about an hour on two cores
+builtin: $(READY)         ## make the built-in model anew
 	$(BIN)/python -m examples.make_builtin
 
 # Installed again only when what is to be installed has changed.

@@ -26,7 +26,7 @@ from mule.watching.watch import WatchSettings, open_watch
 
 FOLDER = Path("runs/demo")
 CAST, TAKE = Cast(seed=37, num_known=3, num_novel=1, seconds=15.0), 37
-"""One of two dozen takes, chosen because its actors seldom hide each other; the numbers below it are of others."""
+"""A take whose actors seldom hide each other; the numbers below it are of others."""
 SIZE = (480, 640)
 TEST_SEED, NUM_TEST, TEST_SECONDS = 500, 6, 10.0
 

@@ -202,10 +202,12 @@ def test_eight_bits_keep_the_direction_of_actor_features(small):
     found = agreement(backbone, compiled, unseen, logits=backbone.logits)
     assert 0 < found.relative_error < 0.2
     assert found.cosine.min() > 0.98
-    assert (
-        found.same_top1 is not None
-    )  # of random weights the classes nearly tie, and processors round differently
-    assert len(found.same_top1) == len(unseen)
+    assert found.same_top1 is not None
+    for (clip, _), is_same in zip(unseen, found.same_top1.tolist(), strict=True):
+        exact, rounded = backbone.logits(backbone(clip)), backbone.logits(compiled(clip))
+        first, second = exact.squeeze(0).topk(2).values
+        # of random weights classes nearly tie; a lead beyond what rounding moves must be kept on any processor
+        assert is_same or first - second <= 2 * (exact - rounded).abs().max()
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.25, 0.5])

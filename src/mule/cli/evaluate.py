@@ -13,6 +13,28 @@ app = typer.Typer(
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Write the result here as JSON.")
 ]
+SidesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        metavar="SIDE",
+        help="val, test, or on Stage test-uniform, test-biased, test-counter; may come again. All, if none.",
+    ),
+]
+ScoresOption = Annotated[
+    list[str] | None,
+    typer.Option("--score", metavar="NAME", help="A novelty score; may come again. All, if none."),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
+]
+TestClipsOption = Annotated[
+    int | None, typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400.")
+]
+ClipResamplesOption = Annotated[
+    int, typer.Option(min=0, help="Draws of clips for the intervals; 0 leaves them out.")
+]
 
 
 class CharadesRule(StrEnum):
@@ -92,29 +114,11 @@ def charades(
 @app.command()
 def run(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run of `mule train`.")],
-    splits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--split",
-            metavar="SIDE",
-            help="val, test, or on Stage test-uniform, test-biased, test-counter; may come again. All, if none.",
-        ),
-    ] = None,
-    scores: Annotated[
-        list[str] | None,
-        typer.Option("--score", metavar="NAME", help="A novelty score; may come again. All, if none."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
-    ] = None,
-    test_clips: Annotated[
-        int | None,
-        typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400."),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option(min=0, help="Draws of clips for the intervals; 0 leaves them out.")
-    ] = 1000,
+    splits: SidesOption = None,
+    scores: ScoresOption = None,
+    settings: SettingsOption = None,
+    test_clips: TestClipsOption = None,
+    resamples: ClipResamplesOption = 1000,
     dropout_passes: Annotated[
         int, typer.Option(min=0, help="Passes with dropout on, for the scores that need them.")
     ] = 10,
@@ -169,24 +173,11 @@ def ensemble(
         list[Path],
         typer.Argument(metavar="RUN_DIR...", help="Finished runs on the same data, of other seeds."),
     ],
-    splits: Annotated[
-        list[str] | None, typer.Option("--split", metavar="SIDE", help="May come again. All, if none.")
-    ] = None,
-    scores: Annotated[
-        list[str] | None,
-        typer.Option("--score", metavar="NAME", help="A novelty score; may come again. All, if none."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
-    ] = None,
-    test_clips: Annotated[
-        int | None,
-        typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400."),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option(min=0, help="Draws of clips for the intervals; 0 leaves them out.")
-    ] = 1000,
+    splits: SidesOption = None,
+    scores: ScoresOption = None,
+    settings: SettingsOption = None,
+    test_clips: TestClipsOption = None,
+    resamples: ClipResamplesOption = 1000,
 ) -> None:
     """Several runs judged as one network: the mean of their logits, their features side by side.
 

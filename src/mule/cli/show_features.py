@@ -10,10 +10,9 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.text import Text
 
-from mule.cli.show_weights import cache_folder
 from mule.errors import MuleError, NotFinite, VideoError, WeightsError
 from mule.features.cache import Every
-from mule.features.download import place_of, require_checksum, sha256_of
+from mule.features.download import cache_folder, place_of, require_checksum, sha256_of
 from mule.features.extraction import Extraction, Extractor, Progress
 from mule.features.frozen import FrozenBackbone
 from mule.features.published import WEIGHT_CARDS, find_card

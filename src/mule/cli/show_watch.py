@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.cli.show_features import VIDEO_NAME
-from mule.cli.show_weights import cache_folder
 from mule.detection.cards import YOLOX_CARDS
 from mule.errors import DetectorError, MuleError, RangeError
-from mule.features.download import place_of, require_checksum, sha256_of
+from mule.features.download import cache_folder, place_of, require_checksum, sha256_of
 from mule.runtime.exported import kept_graphs
 from mule.video.sources import natural_key
 from mule.watching.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle

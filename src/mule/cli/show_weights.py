@@ -1,6 +1,5 @@
 """Weight cards and files of weights, shown to people."""
 
-import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +25,6 @@ CARDS: Mapping[str, Card] = {**WEIGHT_CARDS, **DETECTOR_CARDS}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "_rm", "_riv")
 
 
-def cache_folder() -> Path:
-    """Where files are kept if nobody says otherwise: `mule` in $XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mule"
-
-
 def find_card(name: str) -> Card:
     """The card of that name, of a backbone or of a detector."""
     if name not in CARDS:
@@ -41,7 +34,7 @@ def find_card(name: str) -> Card:
 
 def cards(folder: Path | None) -> None:
     """Print one line per card, with a star before those whose file is on disk."""
-    kept_in = folder or cache_folder()
+    kept_in = folder or download.cache_folder()
     for each in CARDS.values():
         mark = "*" if download.place_of(each, kept_in).is_file() else " "
         typer.echo(f"{mark} {each.name:<45} {_input(each):<22} {_score(each).partition(',')[0]}".rstrip())
@@ -68,7 +61,7 @@ def card(name: str, folder: Path | None) -> None:
         "licence": each.licence,
         "sha256": each.sha256 or (f"{each.hash_prefix}…" if each.hash_prefix else "not published"),
         "address": each.address or "none",
-        "on disk": str(download.place_of(each, folder or cache_folder())),
+        "on disk": str(download.place_of(each, folder or download.cache_folder())),
     }
     typer.echo(each.name)
     for title, text in rows.items():
@@ -79,7 +72,9 @@ def card(name: str, folder: Path | None) -> None:
 def pull(name: str, folder: Path | None, *, offline: bool) -> None:
     """Fetch a card's file under a progress bar, and print where it is and what its checksum is."""
     with _progress_bar(name) as bar:
-        pulled = download.pull(find_card(name), folder or cache_folder(), offline=offline, on_progress=bar)
+        pulled = download.pull(
+            find_card(name), folder or download.cache_folder(), offline=offline, on_progress=bar
+        )
     came = "was there" if pulled.was_there else "fetched"
     checked = "as published" if pulled.is_checked else "none is published to compare it with"
     typer.echo(f"{pulled.path}: {came}. sha256 {pulled.sha256}, {checked}.")

@@ -25,6 +25,12 @@ Progress = Callable[[int, int | None], None]
 """Told after every chunk: bytes so far, and bytes in all where the server says so."""
 
 
+def cache_folder() -> Path:
+    """Where files are kept if nobody says otherwise: `mule` in $XDG_CACHE_HOME or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mule"
+
+
 @runtime_checkable
 class Downloadable(Protocol):
     """A card of backbone or detector weights, as far as fetching goes."""

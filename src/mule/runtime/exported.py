@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mule.errors import WeightsError
-from mule.features.download import sha256_of
+from mule.features.download import cache_folder, sha256_of
 from mule.model import MuleModel
 from mule.runtime.engines import SUFFIXES, Runtime, Target, open_engine, runtime_version, write_graph
 from mule.runtime.graphs import (
@@ -147,9 +147,8 @@ def read_export_card(folder: Path) -> ExportCard:
 
 
 def kept_graphs() -> Path:
-    """Where graphs are kept if nobody says otherwise: `mule/graphs` in $XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mule" / "graphs"
+    """Where graphs are kept if nobody says otherwise: beside what was downloaded."""
+    return cache_folder() / "graphs"
 
 
 def running_model(

@@ -4,8 +4,9 @@
 
 Decoders, onnxruntime, OpenVINO and torch let go of Python's lock while they compute, so two cores are busy. The network
 may take every core, since it has most to do; decoding and detecting compute in one thread each, or three teams of threads
-would wait for each other on two cores. Where the room is full, a file waits. A live stream does not: there the oldest waiting key time that nobody has begun is dropped, and
-counted; frames that only link actors are dropped before any key time.
+would wait for each other on two cores. Where the room is full, a file waits. A live stream does not: there the oldest
+waiting key time that nobody has begun is dropped, and counted; frames that only link actors are dropped before any key
+time.
 """
 
 import threading

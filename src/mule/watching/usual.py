@@ -4,9 +4,9 @@
 crossed over clips).
 
 *Several looks*, −log p of each, mean r over the last n ≤ 4. How many count depends on time alone, never on what they
-show. Where held-out actors were followed, r is calibrated on them at as many looks: a known actor is exchangeable with
-them, so p ≤ a with probability a at most, for every number of looks. Where they were not followed, p = min(1, e·exp(−r)):
-e times the geometric mean of p-values is a p-value however the looks depend on each other (Vovk and Wang 2020), for by
+show. Where held-out actors were followed, r is calibrated on their looks that had as many behind them. Long tracks give
+more of these, so what is promised is a share of looks, not of tracks, and only as far as tracks are about as long here as
+there. Where they were not followed, p = min(1, e·exp(−r)): e times the geometric mean of p-values is a p-value however the looks depend on each other (Vovk and Wang 2020), for by
 Markov's inequality on a convex function P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is
 itself.
 """
