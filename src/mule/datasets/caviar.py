@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from xml.parsers import expat
 
 from mule.datasets.action_rows import read_action_rows
 from mule.datasets.conversion import ConversionReport, SizePx, UnitBox
@@ -27,6 +26,7 @@ from mule.datasets.tracked_boxes import (
     is_frame_number,
     table_and_report,
 )
+from mule.datasets.xml_reading import read_xml
 from mule.errors import AnnotationError
 from mule.text_rows import Problems, numbers, shown
 
@@ -110,7 +110,7 @@ def _of_rows(path: Path, settings: BoxSettings) -> Sightings:
 
 def _of_frames(path: Path, settings: BoxSettings) -> Sightings:
     document = _Document(path, settings.video or path.stem)
-    document.read()
+    read_xml(path, document, kind="XML")
     sightings = Sightings(path, settings)
     size_px: SizePx = settings.size_px or SIZE_PX
     for place, problem in document.problems:
@@ -138,48 +138,17 @@ class _Document:
         self.sightings: list[Sighting] = []
         self.problems: list[tuple[str, str]] = []
         self._path, self._video = path, video
-        self._tags: list[str] = []
-        self._text: list[str] = []
         self._frame = ""
         self._objects: list[_Thing] = []
         self._groups: list[_Thing] = []
         self._things = self._objects
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text.append
-        self._parser.StartDoctypeDeclHandler = self._refuse
 
-    def read(self) -> None:
-        """Gather what the file holds."""
-        try:
-            with self._path.open("rb") as file:
-                self._parser.ParseFile(file)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise AnnotationError(f"{self._path}: must be a file that can be read; {reason}.") from None
-        except expat.ExpatError as error:
-            raise AnnotationError(
-                f"{self._path}, line {error.lineno}: must be XML; {expat.ErrorString(error.code)}."
-            ) from None
-        except AnnotationError:
-            raise
-        except (LookupError, ValueError) as error:  # of encodings the parser does not know
-            raise AnnotationError(f"{self._path}: must be XML in UTF-8; {error}.") from None
-
-    def _refuse(self, *_: object) -> None:
-        raise AnnotationError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: must not declare a document type (<!DOCTYPE …>), "
-            "with which a small file can fill the memory; CAVIAR's files have none. Remove it."
-        )
-
-    def _start(self, tag: str, values: dict[str, str]) -> None:
-        line = self._parser.CurrentLineNumber
-        if not self._tags and tag != "dataset":
+    def started(self, tag: str, values: dict[str, str], outer: Sequence[str], line: int) -> None:
+        """Takes in frames, objects, groups and boxes."""
+        if not outer and tag != "dataset":
             raise AnnotationError(
                 f"{self._path}, line {line}: must hold frames of a <dataset>, as CAVIAR's ground truth does; got <{tag}>."
             )
-        inside = self._tags[-1] if self._tags else ""
         if tag == "frame":
             self._frame = values.get("number", "")
             self._objects.clear()
@@ -187,24 +156,20 @@ class _Document:
         elif tag in ("object", "group"):
             self._things = self._objects if tag == "object" else self._groups
             self._things.append(_Thing(line, values.get("id", "").strip()))
-        elif tag == "box" and inside in ("object", "group"):
+        elif tag == "box" and outer[-1] in ("object", "group"):
             self._things[-1].box = values
         elif tag == "hypothesis" and self._things:
             self._things[-1].num_hypotheses += 1
-        self._tags.append(tag)
-        self._text.clear()
 
-    def _end(self, tag: str) -> None:
-        self._tags.pop()
-        text = "".join(self._text).strip()
-        inside = self._tags[-1] if self._tags else ""
+    def ended(self, tag: str, text: str, outer: Sequence[str]) -> None:
+        """Takes in members and labels; a frame is finished where it ends."""
+        inside = outer[-1] if outer else ""
         if tag == "members" and inside == "group":
             self._groups[-1].members = [name.strip() for name in text.split(",") if name.strip()]
         elif inside == "hypothesis" and tag in LABELS and text.casefold() not in NO_ACTION:
             self._things[-1].labels[tag] = re.sub(r"\s+", "_", text)
         elif tag == "frame":
             self._finish_frame()
-        self._text.clear()
 
     def _finish_frame(self) -> None:
         names = {each.name for each in self._objects}

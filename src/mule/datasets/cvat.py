@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
-from xml.parsers import expat
 
 from mule.datasets.conversion import ConversionReport, SizePx, UnitBox
 from mule.datasets.table import ActorTable
 from mule.datasets.tracked_boxes import BoxSettings, Sighting, Sightings, is_frame_number, table_and_report
+from mule.datasets.xml_reading import read_xml
 from mule.errors import AnnotationError
 from mule.text_rows import numbers, shown
 
@@ -60,43 +60,12 @@ class _Document:
         self.meta: dict[str, str] = {}
         self.tasks: set[str] = set()
         self._path = path
-        self._tags: list[str] = []
         self._track: dict[str, str] = {}
         self._attribute = ""
-        self._text: list[str] = []
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text.append
-        self._parser.StartDoctypeDeclHandler = self._refuse
 
-    def read(self) -> None:
-        """Gather what the file holds."""
-        try:
-            with self._path.open("rb") as file:
-                self._parser.ParseFile(file)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise AnnotationError(f"{self._path}: must be a file that can be read; {reason}.") from None
-        except expat.ExpatError as error:
-            raise AnnotationError(
-                f"{self._path}, line {error.lineno}: must be XML as 'CVAT for video 1.1' writes it, unpacked; "
-                f"{expat.ErrorString(error.code)}."
-            ) from None
-        except AnnotationError:
-            raise
-        except (LookupError, ValueError) as error:  # of encodings the parser does not know
-            raise AnnotationError(f"{self._path}: must be XML in UTF-8; {error}.") from None
-
-    def _refuse(self, *_: object) -> None:
-        raise AnnotationError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: must not declare a document type (<!DOCTYPE …>), "
-            "with which a small file can fill the memory; CVAT writes none. Remove it."
-        )
-
-    def _start(self, tag: str, values: dict[str, str]) -> None:
-        line = self._parser.CurrentLineNumber
-        inside = self._tags[-1] if self._tags else ""
+    def started(self, tag: str, values: dict[str, str], outer: Sequence[str], line: int) -> None:
+        """Takes in tracks, shapes and names of attributes."""
+        inside = outer[-1] if outer else ""
         if (not inside and tag != "annotations") or (inside == "annotations" and tag == "image"):
             raise AnnotationError(
                 f"{self._path}, line {line}: must hold tracks, as 'CVAT for video 1.1' writes them; got <{tag}>. "
@@ -109,23 +78,19 @@ class _Document:
             self.shapes.append(_Shape(line, tag, self._track, values, {}))
         elif tag == "attribute":
             self._attribute = values.get("name", "")
-        self._tags.append(tag)
-        self._text.clear()
 
-    def _end(self, tag: str) -> None:
-        self._tags.pop()
-        inside = self._tags[-1] if self._tags else ""
-        text = "".join(self._text).strip()
-        if tag == "attribute" and inside in SHAPES and self._tags[-2] == "track":
+    def ended(self, tag: str, text: str, outer: Sequence[str]) -> None:
+        """Takes in attributes and what is said of the task."""
+        inside = outer[-1] if outer else ""
+        if tag == "attribute" and inside in SHAPES and outer[-2] == "track":
             self.shapes[-1].attributes[self._attribute] = text
         elif inside == "original_size" or (inside in ("meta", "task") and tag in _OF_A_TASK):
             self.meta[tag] = text
-        self._text.clear()
 
 
 def _sightings(path: Path, settings: BoxSettings, frame_rate: Fraction) -> Sightings:
     document = _Document(path)
-    document.read()
+    read_xml(path, document, kind="XML as 'CVAT for video 1.1' writes it, unpacked")
     if len(document.tasks) > 1:
         raise AnnotationError(
             f"{path}: must hold one task; got tracks of {len(document.tasks)}. Export each task by itself."
