@@ -12,8 +12,8 @@ from mule.model import KeptMaps
 FILES = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*_i3d*.toml"))
 
 
-def test_the_real_data_sets_are_there():
-    assert [path.stem for path in FILES] == ["airtlab_i3d", "caviar_i3d", "jhmdb_i3d", "jhmdb_i3d_tiles2"]
+def test_every_experiment_on_real_video_is_judged_here():
+    assert [path.stem for path in FILES] == ["airtlab_i3d", "caviar_i3d", "jhmdb_i3d", "jhmdb_i3d_tiles2", "own_i3d"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
