@@ -78,6 +78,13 @@ def test_a_broken_stream_is_opened_anew_and_its_clock_goes_on():
     assert "opening it anew in 1 s" in said[0]
 
 
+def test_what_is_said_of_a_broken_stream_names_it_once():
+    name = str(sights([])[0].source)
+    live, _, said = sights([1, VideoError(f"{name}: it must answer.")], patience=Patience(give_up_s=2.0))
+    list(live)
+    assert f"{name}: it must answer; opening it anew in 2 s" in said
+
+
 def test_key_times_rise_though_a_stream_returns_at_once():
     live, _, _ = sights([2, 2, 2], patience=Patience(first_wait_s=0.01, longest_wait_s=0.5, give_up_s=1.0))
     found = times(live)

@@ -88,7 +88,7 @@ class LiveSights:
                     yield sight
                 reason = self.report.stopped_by or "it ended"
             except VideoError as error:
-                reason = str(error)
+                reason = str(error).removeprefix(f"{self.source}: ").rstrip(".")
             if not isinstance(self.source, LiveStream) or self.stopping.is_set():
                 return
             if self.clock() - latest_at > self.patience.give_up_s:
