@@ -50,7 +50,7 @@ class Watched:
     """Boxes that were taken for actors at key times."""
 
 
-def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 12.0) -> Cast:
+def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 20.0) -> Cast:
     """Two to four known actors, and one or two novel ones if wanted."""
     return Cast(
         seed=seed, num_known=2 + index % 3, num_novel=1 + index % 2 if is_novel else 0, seconds=seconds
@@ -58,7 +58,7 @@ def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 12.0) -> 
 
 
 def takes(
-    folder: Path, seed: int, indices: Iterable[int], *, is_novel: bool, seconds: float = 12.0
+    folder: Path, seed: int, indices: Iterable[int], *, is_novel: bool, seconds: float = 20.0
 ) -> Iterator[tuple[Path, Truth]]:
     """Takes of a seed, rendered one after another; those that are there already are not rendered again."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -50,13 +50,13 @@ from mule.watching.calibrating import WatchedActors
 from mule.watching.moments import Moment
 from mule.watching.watch import WatchSettings, open_watch
 
-NUM_TAKES, TRAIN_SEED = 500, 100
-FIRST_VAL, FIRST_TEST = 450, 485
+NUM_TAKES, TRAIN_SEED, TAKE_SECONDS = 320, 100, 24
+FIRST_VAL, FIRST_TEST = 285, 310
 CALIBRATION_SEED, NUM_CALIBRATION = 200, 48
 TEST_SEED, NUM_TEST = 300, 30
-NUM_REMEMBERED, NUM_SETTING, MEMORY_SHARE = 40, 15, 0.3
+NUM_REMEMBERED, NUM_SETTING, MEMORY_SHARE = 48, 12, 0.3
 """Training takes that are remembered, validation takes that set the memory, and the share of entries that are kept."""
-DETECTOR_STEPS = 700
+DETECTOR_STEPS = 2000
 ACTORS = "actors.csv"
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "mule" / BUILTIN
@@ -88,7 +88,7 @@ def mule(*arguments: str | Path) -> None:
 def render_takes(folder: Path) -> None:
     """What network and detector learn from: known actions only."""
     if not folder.exists():
-        sizes = ("--size", "96x128", "--seconds", "12", "--clips", str(NUM_TAKES))
+        sizes = ("--size", "96x128", "--seconds", str(TAKE_SECONDS), "--clips", str(NUM_TAKES))
         mule("stage", "render", folder, "--seed", str(TRAIN_SEED), "--split", "A", "--role", "train", *sizes)
     with (folder / "sides.csv").open("w", newline="") as file:
         rows = csv.writer(file)

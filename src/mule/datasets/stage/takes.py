@@ -35,6 +35,8 @@ class TakeRecipe:
     scene: Scene | None = None
     """None draws one."""
     aspect: float = 16 / 9
+    stay_s: tuple[float, float] = (4.0, 7.0)
+    """The least and the most time that an actor stays at what it does in one place."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -49,6 +51,8 @@ class TakeRecipe:
             problems.append("classes must hold an action one actor can do alone")
         if self.scene is not None and self.scene not in SCENES:
             problems.append(f"scene must be one of {', '.join(SCENES)}; got '{self.scene}'")
+        if not 0.5 <= self.stay_s[0] <= self.stay_s[1]:
+            problems.append(f"stay_s must rise from at least 0.5 s; got {self.stay_s}")
         if problems:
             raise RangeError(f"{'; '.join(problems)}.")
 
@@ -139,7 +143,7 @@ def _stay(rng: np.random.Generator, script: _Script) -> None:
     """A few seconds in one place."""
     pool = tuple(name for name in script.recipe.classes if name not in _GAITS) or script.recipe.classes
     actions = draw_actions(rng, pool, may_pair=False)
-    seconds = float(rng.uniform(2.2, 4.2))
+    seconds = float(rng.uniform(*script.recipe.stay_s))
     if script.left_s < seconds + 1.2:
         seconds = script.left_s
     looks_left = bool(rng.random() < 0.5)
