@@ -13,7 +13,13 @@ FILES = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*_i3d
 
 
 def test_every_experiment_on_real_video_is_judged_here():
-    assert [path.stem for path in FILES] == ["airtlab_i3d", "caviar_i3d", "jhmdb_i3d", "jhmdb_i3d_tiles2", "own_i3d"]
+    assert [path.stem for path in FILES] == [
+        "airtlab_i3d",
+        "caviar_i3d",
+        "jhmdb_i3d",
+        "jhmdb_i3d_tiles2",
+        "own_i3d",
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
