@@ -25,10 +25,10 @@ from mule.watching.results import recorded, write_outputs
 from mule.watching.watch import WatchSettings, open_watch
 
 FOLDER = Path("runs/demo")
-CAST, TAKE = Cast(seed=37, num_known=3, num_novel=1, seconds=15.0), 37
-"""A take whose actors seldom hide each other; the numbers below it are of others."""
+CAST, TAKE = Cast(seed=20, num_known=3, num_novel=1, seconds=20.0), 20
+"""Of the seeds 20 to 43 the take in which actors hide each other least; the numbers below it are of others."""
 SIZE = (480, 640)
-TEST_SEED, NUM_TEST, TEST_SECONDS = 500, 6, 10.0
+TEST_SEED, NUM_TEST, TEST_SECONDS = 500, 6, 12.0
 
 
 @dataclass

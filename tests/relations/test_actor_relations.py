@@ -164,10 +164,24 @@ def test_dropout_is_for_training_only(kind):
     assert not torch.equal(module(whole), module(whole))
 
 
-def test_the_two_kinds_share_weights_and_length_one_for_one():
+def test_with_one_actor_and_one_object_an_actors_map_starts_as_the_grids_pair():
     grid, factored = relations(GridRelations, seed=1), relations(FactoredRelations, seed=2)
-    factored.load_state_dict(grid.state_dict())
+    missing = factored.load_state_dict(grid.state_dict(), strict=False)
+    assert missing.missing_keys == ["choice.query.weight", "choice.key.weight"]
+    assert missing.unexpected_keys == []
     assert grid.dim == factored.dim
+    whole = scene([(5, 7, 1, 1)])
+    pair, actor = (vectors_into_maps(module, whole) for module in (grid, factored))
+    torch.testing.assert_close(actor[:1], pair)
+
+
+def vectors_into_maps(module, whole):
+    """What is spread over the context of the maps."""
+    found = []
+    hook = module.maps.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    module(whole)
+    hook.remove()
+    return found[0]
 
 
 def test_the_grid_equals_the_literal_construction_of_every_clip_in_turn():

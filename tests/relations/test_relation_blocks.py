@@ -39,23 +39,35 @@ def looped_block(block, maps, clip_index):
     return maps + block.out(torch.where(normal > 0, normal, block.slope * normal))
 
 
+def looped_choice(module, actor, objects):
+    """The mean of a clip's objects, weighted by how well their keys answer the actor's query."""
+    weight_a, _, weight_o = module.mixing.convolution.weight[:, :, 0, 0].split(len(actor), dim=1)
+    query = module.choice.query.weight @ (weight_a @ actor)
+    likeness = [
+        query @ (module.choice.key.weight @ (weight_o @ each)) / len(query) ** 0.5 for each in objects
+    ]
+    exponentials = [each.exp() for each in likeness]
+    return sum(w * each for w, each in zip(exponentials, objects, strict=True)) / sum(exponentials)
+
+
 def looped_factored(module, whole):
     """A map per actor and per object, one after the other."""
-    weight_a, weight_x, weight_o = module.mixing.convolution.weight.split(whole.channels, dim=1)
     out = torch.zeros(len(whole.actors), module.dim, dtype=whole.actors.dtype)
     for clip, context in enumerate(whole.context):
         actor_rows = (whole.actor_clip_index == clip).nonzero().squeeze(1).tolist()
         objects = list(whole.objects[whole.object_clip_index == clip]) or [module.mixing.null_object]
         maps = []
-        for feature, weight in [
-            *[(whole.actors[row], weight_a) for row in actor_rows],
-            *[(feature, weight_o) for feature in objects],
+        for actor, one_object in [
+            *[(whole.actors[row], looped_choice(module, whole.actors[row], objects)) for row in actor_rows],
+            *[(torch.zeros_like(each), each) for each in objects],
         ]:
-            spread = feature[:, None, None].expand_as(context)
-            concatenated = torch.cat([spread, context]).unsqueeze(0)
-            first = F.leaky_relu(
-                F.conv2d(concatenated, torch.cat([weight, weight_x], dim=1)), module.settings.slope
-            )
+            parts = [
+                actor[:, None, None].expand_as(context),
+                context,
+                one_object[:, None, None].expand_as(context),
+            ]
+            mixed = F.conv2d(torch.cat(parts).unsqueeze(0), module.mixing.convolution.weight)
+            first = F.leaky_relu(mixed, module.settings.slope)
             second = F.leaky_relu(module.maps.norm(module.maps.convolution(first)), module.settings.slope)
             maps.append(F.max_pool2d(second, 3, stride=2, padding=1))
         maps = torch.cat(maps)

@@ -1,7 +1,7 @@
 """ACO-R at the cost of a scene's parts, not of its pairs: a map for every actor and for every object."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mule.relations.maps import (
@@ -16,19 +16,41 @@ from mule.relations.maps import (
 from mule.relations.scene import ActorAttention, SceneFeatures
 
 
-class FactoredRelations(nn.Module):
-    """Actor relational features from N actor maps [A_i | X] and M object maps [X | O_j].
+class ObjectChoice(nn.Module):
+    """Every actor's choice among the objects of its clip, Ō_i = Σ_j w_ij O_j with w_ij = softmax over j of q_i·k_j / √width."""
 
-    At every cell, actors attend to the objects and actors of their clip, and objects do too, except in the last
-    block, where nothing would read what they found. What an actor has to do with an object is left to attention,
-    where the grid gives every pair a map of its own. Time and memory grow with N + M. The weights are those of
-    `GridRelations`, one for one.
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+
+    def forward(
+        self,
+        actors: Float[Tensor, "actors width"],
+        actor_clip_index: Int[Tensor, " actors"],
+        objects: Float[Tensor, "objects width"],
+        object_clip_index: Int[Tensor, " objects"],
+    ) -> Float[Tensor, "actors width"]:
+        """What each actor chose. Every clip with an actor must have an object; those of other clips weigh nothing."""
+        likeness = self.query(actors) @ self.key(objects).T / actors.shape[1] ** 0.5
+        is_same_clip = actor_clip_index[:, None] == object_clip_index
+        lowest = torch.finfo(likeness.dtype).min
+        return torch.where(is_same_clip, likeness, lowest).softmax(dim=1) @ objects
+
+
+class FactoredRelations(nn.Module):
+    """Actor relational features from N actor maps [A_i | X | Ō_i] and M object maps [X | O_j].
+
+    Ō_i is the object an actor chooses: with one object in a clip, [A_i | X | Ō_i] is the grid's pair. At every cell,
+    actors attend to the objects and actors of their clip, and objects do too, except in the last block, where
+    nothing would read what they found. Time and memory grow with N + M.
     """
 
     def __init__(self, channels: int, settings: RelationSettings = PUBLISHED) -> None:
         super().__init__()
         self.settings = settings
         self.mixing = FeatureMixing(channels, settings.width)
+        self.choice = ObjectChoice(settings.width)
         self.maps = MapRelations(settings)
         self.actor = ActorFeature(channels, settings)
 
@@ -58,8 +80,9 @@ class FactoredRelations(nn.Module):
         self, scene: SceneFeatures
     ) -> tuple[Float[Tensor, "actors dim"], tuple[SizedAttention, ...], int]:
         mixed = self.mixing(scene)
+        chosen = self.choice(mixed.actors, mixed.actor_clip_index, mixed.objects, mixed.object_clip_index)
         related, attention = self.maps(
-            torch.cat([mixed.actors, mixed.objects]),
+            torch.cat([mixed.actors + chosen, mixed.objects]),
             torch.cat([mixed.actor_clip_index, mixed.object_clip_index]),
             mixed.context,
             num_asking=len(mixed.actors),

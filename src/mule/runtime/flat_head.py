@@ -125,9 +125,10 @@ class _Factored(nn.Module):
         of_context, of_actors, of_objects, object_clip = _mixed(
             self.relations.mixing, context, actors, objects, object_clip
         )
+        chosen = self.relations.choice(of_actors, actor_clip, of_objects, object_clip)
         related = _attended(
             self.relations.maps,
-            torch.cat([of_actors, of_objects]),
+            torch.cat([of_actors + chosen, of_objects]),
             torch.cat([actor_clip, object_clip]),
             of_context,
             num_asking=of_actors.shape[0],
