@@ -2,6 +2,7 @@
 
 Files are H.264 in MP4. By default they are nearly lossless and every player shows them (4:2:0, quality 10); on
 request they are lossless (RGB, quality 0), which most browsers cannot show, but FFmpeg decodes to the same bytes.
+A key frame comes every second, so players and readers of single clips are soon anywhere.
 """
 
 import os
@@ -48,6 +49,7 @@ class VideoWriter:
         self._size = size
         self._unfinished = path.with_name(f".{os.getpid()}.{path.name}")
         codec, self._format, options = _LOSSLESS if lossless else _NEARLY_LOSSLESS
+        options = {**options, "g": str(max(1, round(rate)))}
         try:
             self._unfinished.touch()
             self._container = av.open(str(self._unfinished), "w", format="mp4")
