@@ -16,9 +16,9 @@ FORMS = {"grid": GridRelations, "factored": FactoredRelations}
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        ("mule", FactoredRelations),
+        ("mule", GridRelations),
         ("mule-literal", GridRelations),
-        ("bce-aco-r", FactoredRelations),
+        ("bce-aco-r", GridRelations),
         ("mule-without-aco-r", PooledActors),
         ("acar", AcarRelations),
     ],

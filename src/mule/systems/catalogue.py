@@ -192,14 +192,12 @@ _M_EDC = {STATIC_BIAS: Constraint()}
 _PAPER = "Zhao et al., CVPR 2023"
 
 
-def _mule(
-    name: str, reading: str, relations: Callable[[Sizes], Relations], function: EvidenceFunction
-) -> list[System]:
+def _mule(name: str, reading: str, function: EvidenceFunction) -> list[System]:
     """A variant of MULE, and the same without each of its parts (Table 2)."""
     kind: Parameterisation = "independent" if function == "relu" else "tied"
-    whole = _relation_model(relations, parameterisation=kind, function=function)
+    whole = _relation_model(grid_relations, parameterisation=kind, function=function)
     alone = _relation_model(without_relations, parameterisation=kind, function=function)
-    sigmoid = _relation_model(relations)
+    sigmoid = _relation_model(grid_relations)
     source = f"{_PAPER}; {reading}"
     return [
         System(name, source, whole, debiased(expected_cross_entropy), _M_EDC),
@@ -245,8 +243,8 @@ def _plain(
     return System(name, source, _relation_model(relations), minimise_bce, backbone=backbone)
 
 
-_MULE = _mule("mule", "tied exponential evidence", factored_relations, "exp")
-_BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", factored_relations)
+_MULE = _mule("mule", "tied exponential evidence", "exp")
+_BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", grid_relations)
 _VARIANTS = (
     _given_labels(_MULE[0], expected_cross_entropy),
     _given_labels(_BCE, binary_cross_entropy),
@@ -259,7 +257,7 @@ SYSTEMS: Mapping[str, System] = {
     system.name: system
     for system in (
         *_MULE,
-        *_mule("mule-literal", "as printed", grid_relations, "relu"),
+        *_mule("mule-literal", "as printed", "relu"),
         _BCE,
         *_VARIANTS,
         *map(with_memory, (_MULE[0], _BCE, *_VARIANTS)),
