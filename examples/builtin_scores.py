@@ -51,10 +51,11 @@ class Watched:
 
 
 def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 20.0) -> Cast:
-    """Two to four known actors, and one or two novel ones if wanted."""
-    return Cast(
-        seed=seed, num_known=2 + index % 3, num_novel=1 + index % 2 if is_novel else 0, seconds=seconds
-    )
+    """Two to four known actors and one or two others, who are novel if wanted: scenes are as crowded either way."""
+    num_known, num_others = 2 + index % 3, 1 + index % 2
+    if is_novel:
+        return Cast(seed=seed, num_known=num_known, num_novel=num_others, seconds=seconds)
+    return Cast(seed=seed, num_known=num_known + num_others, num_novel=0, seconds=seconds)
 
 
 def takes(
