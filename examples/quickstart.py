@@ -2,7 +2,7 @@
 
     python -m examples.quickstart JHMDB --weights I3D.pt --detector YOLOX.onnx
 
-The videos are clips of six actions of J-HMDB, and two others to watch; nothing of them is copied into the page but
+The videos are clips of six actions of J-HMDB, and three more to watch; nothing of them is copied into the page but
 what the commands print. A folder of one's own looks the same.
 """
 
@@ -98,7 +98,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/quickstart"))
     wanted = parser.parse_args()
     work: Path = wanted.work.resolve()
-    shutil.rmtree(work, ignore_errors=True)
+    if work.exists():
+        raise SystemExit(f"{work}: must not exist yet; it does. Remove it, or choose another with --work.")
     rows = prepare(wanted.jhmdb.resolve(), work)
     for name, path in (("i3d.pt", wanted.weights), ("yolox_nano.onnx", wanted.detector)):
         (work / name).symlink_to(path.resolve())

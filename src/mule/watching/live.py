@@ -93,7 +93,7 @@ class LiveSights:
                 return
             if self.clock() - latest_at > self.patience.give_up_s:
                 if latest_s is None:
-                    raise VideoError(f"{self.source}: a stream must show a frame; {reason}")
+                    raise VideoError(f"{self.source}: a stream must show a frame; {reason}.")
                 self.noted(f"{self.source}: silent for {self.patience.give_up_s:g} s; taken to be over")
                 return
             self.noted(f"{self.source}: {reason}; opening it anew in {wait_s:g} s")
