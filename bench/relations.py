@@ -132,6 +132,8 @@ def _memory_mb(name: str) -> float:
 
 def _pass(kind: str, scene: SceneFeatures, settings: RelationSettings) -> Callable[[], None]:
     module = (FactoredRelations if kind == FACTORED else GridRelations)(scene.channels, settings)
+    if kind == LITERAL:  # torch's own layout: there it is faster than channels last
+        nn.utils.convert_conv2d_weight_memory_format(module, torch.contiguous_format)
     relate = partial(_literal_features(), module) if kind == LITERAL else module
 
     def run() -> None:

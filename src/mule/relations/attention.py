@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mule.relations.convolution import MapConvolution
+
 
 @dataclass(frozen=True)
 class Seats:
@@ -56,11 +58,11 @@ class RelationBlock(nn.Module):
     def __init__(self, width: int, *, kernel_size: int, slope: float, dropout: float) -> None:
         super().__init__()
         self.slope = slope
-        self.query = _same_size_convolution(width, kernel_size)
-        self.key = _same_size_convolution(width, kernel_size)
-        self.value = _same_size_convolution(width, kernel_size)
+        self.query = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.key = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.value = MapConvolution(width, kernel_size, padding=kernel_size // 2)
         self.norm = nn.GroupNorm(1, width)
-        self.out = _same_size_convolution(width, kernel_size)
+        self.out = MapConvolution(width, kernel_size, padding=kernel_size // 2)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -77,7 +79,3 @@ class RelationBlock(nn.Module):
         seen = asking.risen(weights @ value).unflatten(2, maps.shape[2:])
         seen = F.leaky_relu_(self.norm(seen), self.slope)
         return asking_maps + self.dropout(self.out(seen)), weights
-
-
-def _same_size_convolution(width: int, kernel_size: int) -> nn.Conv2d:
-    return nn.Conv2d(width, width, kernel_size, padding=kernel_size // 2, bias=False)

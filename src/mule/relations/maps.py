@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mule.errors import RangeError, ShapeError
 from mule.relations.attention import RelationBlock, Seats
+from mule.relations.convolution import MapConvolution
 from mule.relations.scene import SceneFeatures
 
 
@@ -139,7 +140,7 @@ class MapRelations(nn.Module):
         super().__init__()
         self.settings = settings
         width, kernel_size = settings.width, settings.kernel_size
-        self.convolution = nn.Conv2d(width, width, kernel_size, padding=settings.padding, bias=False)
+        self.convolution = MapConvolution(width, kernel_size, padding=settings.padding)
         self.norm = nn.GroupNorm(1, width) if settings.is_normalised else nn.Identity()
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if settings.is_downsampled else nn.Identity()
         self.blocks = nn.ModuleList(
@@ -151,6 +152,8 @@ class MapRelations(nn.Module):
             )
             for _ in range(settings.depth)
         )
+        # maps are channels last: a CPU need not turn the weights at every pass
+        nn.utils.convert_conv2d_weight_memory_format(self, torch.channels_last)
 
     def forward(
         self,
@@ -184,7 +187,7 @@ class MapRelations(nn.Module):
         """Each vector spread over the context of its clip, seen through a spatial convolution."""
         self._require_large_enough(context)
         # The largest tensor of the pass, made once and changed in place: no step needs what it was before.
-        maps = F.leaky_relu_(context[clips].add_(vectors[:, None, None]), self.settings.slope)
+        maps = F.leaky_relu_(context.index_select(0, clips).add_(vectors[:, None, None]), self.settings.slope)
         maps = F.leaky_relu_(self.norm(self.convolution(maps.movedim(3, 1))), self.settings.slope)
         return self.pool(maps)
 
