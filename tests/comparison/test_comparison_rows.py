@@ -9,7 +9,7 @@ from tiny_rows import JUDGING, contestants, silent, times_of, tiny_experiment, w
 from mule.comparison import compare as comparing
 from mule.comparison import equal, rows
 from mule.comparison.compare import compare, quickened
-from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched
+from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched, with_steps
 from mule.comparison.rows import Contestant, finish_row, planned_rows, require_same_rows, results_of
 from mule.config import ConfigError, StageData
 from mule.errors import MuleError
@@ -154,6 +154,18 @@ def test_a_stretched_schedule_keeps_its_shape(root):
     longer = stretched(tiny_experiment(root, schedule=schedule, training__epochs=8), 16)
     assert longer.training.epochs == 16
     assert (longer.schedule.warmup_epochs, longer.schedule.milestones) == (2.0, (8.0, 12.0))
+
+
+def test_steps_may_be_given_to_all_rows_at_once(root):
+    unequal = [
+        Contestant("twice", tiny_experiment(root, objective__inner_steps=2, training__epochs=8)),
+        Contestant("once", tiny_experiment(root, training__epochs=3)),
+    ]
+    equal_now = with_steps(unequal, 12)
+    assert [gradient_steps(each.experiment) for each in equal_now] == [12, 12]
+    assert [each.experiment.training.epochs for each in equal_now] == [3, 6]
+    with pytest.raises(ConfigError, match=r"got 6, .* twice 4, once 2\. Choose a multiple of 4"):
+        with_steps(unequal, 6)
 
 
 def test_the_quick_form_keeps_steps_equal(root):

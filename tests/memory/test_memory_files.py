@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(written, monkeypatc
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(MemoryFileError, match="a memory must be written here; No space left on device"):
         write_memory(written, replace(remembered(), held_out=None))
     assert written.read_bytes() == before

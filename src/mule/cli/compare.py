@@ -34,6 +34,10 @@ def compare(
     equal: Annotated[
         Literal["steps", "time"], typer.Option(help="What every row may spend: gradient steps, or time.")
     ] = "steps",
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Gradient steps of every row, in place of what the experiments say."),
+    ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Who runs the rows: processes here, or a Ray cluster.")
     ] = "local",
@@ -79,12 +83,17 @@ def compare(
     """
     from mule.cli import show_compare
     from mule.comparison.compare import Asked, quickened
+    from mule.comparison.equal import with_steps
     from mule.comparison.judging import Judging
 
     files = show_compare.quick_files(QUICK) if quick and not experiments else experiments or []
     contestants = show_compare.contestants(files, settings or [])
+    if quick:
+        contestants = tuple(map(quickened, contestants))
+    if steps is not None:
+        contestants = with_steps(contestants, steps)
     asked = Asked(
-        contestants=tuple(map(quickened, contestants)) if quick else contestants,
+        contestants=contestants,
         out=out,
         seeds=tuple(range(first_seed, first_seed + seeds)),
         splits=tuple(splits or ()),

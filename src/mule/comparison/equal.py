@@ -6,6 +6,7 @@ epochs × batches × max(m, 1).
 
 import json
 from collections.abc import Mapping, Sequence
+from math import lcm
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -59,6 +60,26 @@ def require_equal_steps(contestants: Sequence[Contestant]) -> None:
             f"rows must take equally many gradient steps (epochs × batches × inner steps); got {told}. Change "
             "training.epochs, or compare at equal time (--equal time)."
         )
+
+
+def with_steps(contestants: Sequence[Contestant], steps: int) -> tuple[Contestant, ...]:
+    """The experiments over as many epochs as make so many gradient steps, their schedules stretched alike.
+
+    Raises:
+        ConfigError: to some of them that is no whole number of epochs.
+    """
+    of_epoch = {each.name: gradient_steps(stretched(each.experiment, 1)) for each in contestants}
+    together = lcm(*of_epoch.values())
+    if steps < 1 or steps % together:
+        told = ", ".join(f"{name} {number}" for name, number in of_epoch.items())
+        raise ConfigError(
+            f"--steps must be whole epochs of every row; got {steps}, and an epoch of gradient steps is {told}. Choose a "
+            f"multiple of {together}."
+        )
+    return tuple(
+        Contestant(each.name, stretched(each.experiment, steps // of_epoch[each.name]))
+        for each in contestants
+    )
 
 
 def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted) -> tuple[Contestant, ...]:

@@ -5,8 +5,7 @@ side ─ batches┘─ features before the last linear layer, and that layer
               └─ outputs of further passes with dropout on
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, cast
@@ -22,6 +21,7 @@ from mule.baselines.enn import DirichletHead
 from mule.baselines.outputs import LinearReadout, StoredOutputs
 from mule.build import LoadedRun, build_networks, initialise
 from mule.build_data import labels_of
+from mule.comparison.dropping import droppers_in, passes_with_dropout
 from mule.comparison.sides import ActorTruth, Rows, Side
 from mule.config import LabelsOf
 from mule.datasets.batches import ActorBatch
@@ -40,7 +40,6 @@ from mule.training.step import evaluating, labels_in, said_of, scene_boxes
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 """Beta evidence of one signed output or of two outputs per action; of a Dirichlet; or read off a sigmoid's logits."""
 
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 NO_DROPOUT = "this network drops no units"
 NO_PASSES = "no passes with dropout on were asked for"
 NO_READOUT = "each action has a feature of its own, so there is no one last linear layer"
@@ -153,16 +152,25 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
     """
     model = _seeing(run)
     decide, of = cast(nn.Module, model.decide), labels_of(run.experiment)
-    droppers = [each for each in decide.modules() if isinstance(each, _DROPOUT) and each.p > 0]
-    num_passes = dropout_passes if droppers else 0
+    has_droppers = bool(droppers_in(decide))
+    num_passes = dropout_passes if has_droppers else 0
     parts: list[_Part] = []
     names: list[ClipName] = []
     with evaluating(model):
         for number, batch in enumerate(side.batches):
-            part = _part(model, batch, side, first_clip=len(names), of=of)
+            maps = [model.backbone(each) for each in batch.pixels]
+            part = _part(model, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
-                with _dropping(droppers, seed=seed + number):
-                    part = part._replace(dropped=_passes(model, batch, num_passes, len(run.classes), of=of))
+                drawn = passes_with_dropout(
+                    decide,
+                    lambda maps=maps, batch=batch: (
+                        said_of(model.decide(maps, scene_boxes(batch)), of).outputs
+                    ),
+                    num_passes,
+                    seed=seed + number,
+                )
+                logits = [one_logit_per_action(each, len(run.classes)) for each in drawn]
+                part = part._replace(dropped=torch.stack(logits))
             parts.append(part)
             names += batch.clip_names
     parts = [part for part in parts if len(part.rows)]
@@ -188,7 +196,7 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
         clip_index=np.concatenate([part.clip_index for part in parts]),
         not_stored={
             **({} if readout else {"readout": NO_READOUT}),
-            **({} if num_passes else {"dropout_logits": NO_PASSES if droppers else NO_DROPOUT}),
+            **({} if num_passes else {"dropout_logits": NO_PASSES if has_droppers else NO_DROPOUT}),
         },
         num_skipped=len(skipped),
     )
@@ -206,8 +214,16 @@ class _Part(NamedTuple):
     clip_index: Rows
 
 
-def _part(model: MuleModel, batch: ActorBatch, side: Side, *, first_clip: int, of: LabelsOf) -> _Part:
-    output = said_of(model(batch.pixels, scene_boxes(batch)), of)
+def _part(
+    model: MuleModel,
+    maps: Sequence[FeatureMaps],
+    batch: ActorBatch,
+    side: Side,
+    *,
+    first_clip: int,
+    of: LabelsOf,
+) -> _Part:
+    output = said_of(model.decide(maps, scene_boxes(batch)), of)
     number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
@@ -220,29 +236,6 @@ def _part(model: MuleModel, batch: ActorBatch, side: Side, *, first_clip: int, o
         rows=np.array(rows, dtype=np.int64),
         clip_index=output.actor_clip_index.numpy() + first_clip,
     )
-
-
-def _passes(
-    model: MuleModel, batch: ActorBatch, num_passes: int, num_classes: int, *, of: LabelsOf
-) -> Float[Tensor, "passes actors classes"]:
-    """Only what is right of the backbone drops units, so the backbone sees each clip once."""
-    maps, boxes = [model.backbone(each) for each in batch.pixels], scene_boxes(batch)
-    drawn = [said_of(model.decide(maps, boxes), of).outputs for _ in range(num_passes)]
-    return torch.stack([one_logit_per_action(each, num_classes) for each in drawn])
-
-
-@contextmanager
-def _dropping(droppers: Sequence[nn.Module], *, seed: int) -> Generator[None]:
-    """Units are dropped by chance from this seed, and nothing else changes; then all is as before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for module in droppers:
-            module.train()
-        try:
-            yield
-        finally:
-            for module in droppers:
-                module.eval()
 
 
 class _ContextOf(nn.Module):

@@ -1,7 +1,6 @@
 """Tables of actors and objects, written to CSV or Parquet: whole or not at all, and only what can be read back."""
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from mule.datasets.table import (
 from mule.datasets.table_checks import spelled_twice
 from mule.datasets.table_parquet import write_parquet
 from mule.errors import AnnotationError
+from mule.whole_files import growing_file
 
 Columns = Mapping[str, Sequence[str] | Shaped[np.ndarray, " rows"]]
 
@@ -47,14 +47,10 @@ def write_object_table(table: ObjectTable, path: Path) -> None:
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     """The file as `write` writes it to the path it is given, or none at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with growing_file(path) as unfinished:
             write(unfinished)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise AnnotationError(f"{path}: the file cannot be written; {error.strerror or error}.") from None
     return path

@@ -10,8 +10,6 @@ With the held-out actors a memory can be pruned, merged, taught and made to forg
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +23,7 @@ from mule.errors import MuleError
 from mule.memory.held_out import HeldOut
 from mule.memory.memory import EvidenceMemory, Kernel, Places
 from mule.memory.taught import Remembered, TaughtAction, Whitening
+from mule.whole_files import growing_file, write_to_disk
 
 FORMAT = "mule-memory-1"
 CARD = "card"
@@ -190,16 +189,10 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    growing = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with growing.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        growing.replace(path)
+        with growing_file(path) as growing:
+            write_to_disk(growing, content)
     except OSError as error:
         raise MemoryFileError(
             f"{path}: a memory must be written here; {error.strerror or error}. What was there is as it was."
         ) from error
-    finally:
-        growing.unlink(missing_ok=True)

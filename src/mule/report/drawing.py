@@ -4,7 +4,6 @@ Matplotlib is imported when something is drawn and not before; it comes with `mu
 pyplot, so no figure stays open and no setting or backend of the caller's is changed.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mule.errors import MuleError, RangeError
+from mule.whole_files import growing_file
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -83,13 +83,9 @@ def new_figure(width_in: float, height_in: float, *, is_arranged: bool = True) -
 
 def write_figure(figure: "Figure", path: Path) -> None:
     """The figure as a PNG file, the whole of it or what was there before."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        try:
+        with growing_file(path) as unfinished:
             figure.savefig(unfinished, format="png", dpi=DPI)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise MuleError(f"{path}: the figure cannot be written; {error.strerror or error}.") from None
 

@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.errors import MuleError, NotFinite
+from mule.whole_files import growing_file, write_to_disk
 
 NAME = re.compile(r"step-(\d{8,})")
 MODEL, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"
@@ -156,17 +157,14 @@ def write_whole(path: Path, content: bytes | str) -> None:
     Raises:
         CheckpointError: the disk is full, or the file may not be written.
     """
-    growing = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write(growing, content.encode() if isinstance(content, str) else content)
-        growing.replace(path)
+        with growing_file(path) as growing:
+            write_to_disk(growing, content.encode() if isinstance(content, str) else content)
         _to_disk(path.parent)
     except OSError as error:
         raise CheckpointError(
             f"{path}: must be written; {_reason(error)}. What was there is as it was."
         ) from error
-    finally:
-        growing.unlink(missing_ok=True)
 
 
 def weights_file(weights: Weights, metadata: Mapping[str, str]) -> bytes:
@@ -190,15 +188,8 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, content in files.items():
-        _write(folder / name, content)
+        write_to_disk(folder / name, content)
     _to_disk(folder)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _to_disk(folder: Path) -> None:

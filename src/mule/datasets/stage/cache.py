@@ -9,7 +9,6 @@ it; rendering that was stopped goes on with the blocks that are missing. What be
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from mule.datasets.stage.clip_tables import ClipTable, joined, table_of
 from mule.datasets.stage.stage_set import StageSet
 from mule.datasets.stage.workers import OnProgress, do_all, silent
 from mule.errors import VideoError
+from mule.whole_files import growing_file
 
 _BLOCK_CLIPS = 16
 
@@ -69,10 +69,9 @@ def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: 
     parts.mkdir(parents=True, exist_ok=True)
     frames = parts / "frames.npy"
     if not frames.exists():
-        empty = _unfinished(frames)
         shape = (len(clips), clips.num_frames, *clips.size, 3)
-        np.lib.format.open_memmap(empty, mode="w+", dtype=np.uint8, shape=shape).flush()
-        empty.replace(frames)
+        with growing_file(frames) as empty:
+            np.lib.format.open_memmap(empty, mode="w+", dtype=np.uint8, shape=shape).flush()
     blocks = _blocks(clips)
     missing = [block for block in blocks if not _block_path(parts, block).exists()]
     done = len(clips) - sum(len(block) for block in missing)
@@ -132,17 +131,11 @@ def _open(clips: StageSet, place: Path) -> CachedClips:
 
 
 def _write_table(path: Path, table: ClipTable) -> None:
-    unfinished = _unfinished(path)
-    with unfinished.open("wb") as file:
+    with growing_file(path) as growing, growing.open("wb") as file:
         columns: dict[str, Any] = dict(table.arrays())
         np.savez(file, **columns)
-    unfinished.replace(path)
 
 
 def _read_table(path: Path) -> ClipTable:
     with np.load(path) as columns:
         return ClipTable(**{name: columns[name] for name in columns.files})
-
-
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")

@@ -30,6 +30,7 @@ from mule.datasets.stage.takes import TakeRecipe, plan_take
 from mule.datasets.stage.workers import OnProgress, do_all, silent
 from mule.errors import RangeError, VideoError
 from mule.video.encode import VideoWriter
+from mule.whole_files import growing_file
 
 LEAST_VISIBILITY = 0.1
 """Actors of whom less is seen at a key time have no row in actors.csv; they keep theirs in tracks.csv."""
@@ -139,10 +140,8 @@ def _write_video(export: Export, parts: Path, index: int) -> int:
             digest.update(chunk.frames.tobytes())
             _add_rows(rows, name, chunk, key_frames)
     rows["digest"] = digest.hexdigest()
-    path = parts / "rows" / f"{name}.json"
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(rows))
-    unfinished.replace(path)
+    with growing_file(parts / "rows" / f"{name}.json") as growing:
+        growing.write_text(json.dumps(rows))
     return 1
 
 

@@ -15,6 +15,7 @@ from mule.datasets.stage.plans import FRAME_RATE, ActorPlan, Plan, ScenePlan
 from mule.datasets.stage.rendering import render
 from mule.datasets.stage.scenes import background
 from mule.errors import VideoError
+from mule.whole_files import growing_file
 
 Image = UInt8[np.ndarray, "rows cols 3"]
 
@@ -71,9 +72,8 @@ def write_png(path: Path, image: Image) -> None:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
     )
-    unfinished = path.with_name(f".{path.name}.tmp")
     try:
-        unfinished.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
-        unfinished.replace(path)
+        with growing_file(path) as growing:
+            growing.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     except OSError as error:
         raise VideoError(f"{path}: a picture must be written; {error.strerror or error}.") from error
