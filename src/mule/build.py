@@ -158,6 +158,7 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         device=device,
         seed=experiment.seed,
         inner_steps=experiment.objective.inner_steps,
+        measures_with=experiment.objective.measures_with,
         clip_norm=experiment.optimizer.clip_norm,
         freezes_norms=experiment.backbone.norm == "frozen",
         precision=precision,

@@ -144,6 +144,9 @@ class ObjectiveSettings(Settings):
 
     inner_steps: Annotated[int, Field(ge=0)] = 1
     """m: optimiser steps on each mini-batch, averaged; 0 is one step with the multiplier held fixed."""
+    measures_with: Literal["own_pass", "next_batch"] = "own_pass"
+    """What measures the constraint that raises the multiplier: a forward pass of its own at the end of each mini-batch, as
+    printed, or the first pass of the next one, at no cost."""
     dual: DualSettings = DualSettings()
 
 

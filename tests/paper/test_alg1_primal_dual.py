@@ -33,21 +33,23 @@ def quadratic(point):
     )
 
 
-def solver(point, *, lr=0.1, inner_steps=1, **constraint):
+def solver(point, *, lr=0.1, inner_steps=1, measures_with="own_pass", **constraint):
     settings = {"tolerance": 0.0, "step_size": 0.1, "damping": 0.0} | constraint
     return PrimalDual(
         point,
         torch.optim.SGD(point.parameters(), lr=lr),
         {"line": Constraint(**settings)},
         inner_steps=inner_steps,
+        measures_with=measures_with,
     )
 
 
 @pytest.mark.paper("Eq. 5")
+@pytest.mark.parametrize("measures_with", ["own_pass", "next_batch"])
 @pytest.mark.parametrize("inner_steps", [1, 2, 5])
-def test_a_convex_problem_is_solved_with_its_true_multiplier(inner_steps):
+def test_a_convex_problem_is_solved_with_its_true_multiplier(inner_steps, measures_with):
     point = Point(0.0, 0.0)
-    primal_dual = solver(point, inner_steps=inner_steps)
+    primal_dual = solver(point, inner_steps=inner_steps, measures_with=measures_with)
     report = [primal_dual.step(lambda: quadratic(point)) for _ in range(600)][-1]
     torch.testing.assert_close(point.theta.detach(), TRUE_SOLUTION, rtol=1e-4, atol=1e-4)
     assert report.multipliers["line"] == pytest.approx(TRUE_MULTIPLIER, rel=1e-3)
@@ -207,6 +209,36 @@ def test_an_undefined_constraint_is_left_out_and_counted():
 
 
 @pytest.mark.parametrize("inner_steps", [1, 3])
+def test_measuring_with_the_next_batch_takes_the_same_way_with_one_pass_less(inner_steps):
+    """Where all batches are the same, g at the mean is the same whenever it is measured."""
+    ways = {}
+    for measures_with in ("own_pass", "next_batch"):
+        point, passes = Point(5.0, -4.0), 0
+        primal_dual = solver(point, inner_steps=inner_steps, measures_with=measures_with)
+
+        def objective(point=point):
+            nonlocal passes
+            passes += 1
+            return quadratic(point)
+
+        way = []
+        for _ in range(20):
+            primal_dual.step(objective)
+            way.append(point.theta.detach().clone())
+        ways[measures_with] = torch.stack(way)
+        assert passes == 20 * (inner_steps + (measures_with == "own_pass"))
+    assert torch.equal(ways["own_pass"], ways["next_batch"])
+
+
+def test_no_multiplier_moves_that_is_held():
+    point = Point(5.0, -4.0)
+    primal_dual = solver(point, inner_steps=0, measures_with="next_batch", initial_multiplier=0.5)
+    for _ in range(3):
+        primal_dual.step(lambda: quadratic(point))
+    assert primal_dual.multipliers == {"line": 0.5}
+
+
+@pytest.mark.parametrize("inner_steps", [1, 3])
 def test_batch_statistics_follow_the_training_passes_only(inner_steps):
     """BatchNorm sees exactly `inner_steps` batches: what the measuring pass writes is undone."""
     torch.manual_seed(0)
@@ -227,12 +259,15 @@ def test_batch_statistics_follow_the_training_passes_only(inner_steps):
     assert norm.num_batches_tracked.item() == inner_steps
 
 
-def test_resuming_from_saved_state_lands_on_the_same_weights_to_the_last_bit(tmp_path):
+@pytest.mark.parametrize("measures_with", ["own_pass", "next_batch"])
+def test_resuming_from_saved_state_lands_on_the_same_weights_to_the_last_bit(tmp_path, measures_with):
     def start():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-        return model, optimizer, PrimalDual(model, optimizer, {"g": Constraint(damping=0.1)}, inner_steps=3)
+        constraints = {"g": Constraint(damping=0.1)}
+        primal_dual = PrimalDual(model, optimizer, constraints, inner_steps=3, measures_with=measures_with)
+        return model, optimizer, primal_dual
 
     batches = [torch.randn(8, 3, generator=torch.Generator().manual_seed(i)) for i in range(6)]
 

@@ -153,6 +153,7 @@ class _TimedSteps:
             self.parts.optimizer,
             self.parts.constraints,
             inner_steps=self.parts.inner_steps,
+            measures_with=self.parts.measures_with,
         )
         self.batches = iter(self.parts.train)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from mule.errors import NotFinite, RangeError
 from mule.objective.ranks import mean_over_ranks
+
+MeasuresWith = Literal["own_pass", "next_batch"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class PrimalDual:
         λ ← max{λ + η₂·(g(θ) − γ − δλ), 0}, g at that mean       (Eq. 8)
 
     The g that raises λ comes with the next inner step's forward pass, which starts from that mean; only the last
-    step needs a forward pass of its own. So m inner steps cost m forward-backward passes and one forward.
+    step needs a forward pass of its own. So m inner steps cost m forward-backward passes and one forward. With
+    `measures_with="next_batch"` it has none either: the first pass of the next mini-batch, which starts from the mean as
+    well, measures g there, on other clips.
     m = 1 is plain descent with dual ascent. m = 0 is one plain step with the multipliers held fixed.
 
     What is averaged: the parameters the optimiser holds, as a running mean, at the price of one copy of them. The
@@ -83,6 +87,7 @@ class PrimalDual:
         constraints: Mapping[str, Constraint],
         *,
         inner_steps: int = 1,
+        measures_with: MeasuresWith = "own_pass",
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
     ) -> None:
         if inner_steps < 0:
@@ -91,14 +96,19 @@ class PrimalDual:
         self.optimizer = optimizer
         self.constraints = dict(constraints)
         self.inner_steps = inner_steps
+        self.measures_with: MeasuresWith = measures_with
         self.backward = backward
         self.multipliers = {name: c.initial_multiplier for name, c in self.constraints.items()}
         self.left_out = dict.fromkeys(self.constraints, 0)
         """How often each constraint was undefined when its multiplier would have moved."""
+        self._owes_ascent = False
 
     def step(self, objective: Callable[[], Objective]) -> StepReport:
         """One mini-batch. `objective` runs the model forward on it, and may be called m + 1 times."""
-        found = self._descend(objective())
+        current = objective()
+        if self._owes_ascent:
+            self._ascend(current)
+        found = self._descend(current)
         for count in range(2, self.inner_steps + 1):
             current = objective()
             self._ascend(current)
@@ -106,9 +116,11 @@ class PrimalDual:
             found = self._descend(current)
             self._average(before, weight=1 / count)
         if self.inner_steps and self.constraints:
-            with self._measuring():
-                found = objective()
-            self._ascend(found)
+            self._owes_ascent = self.measures_with == "next_batch"
+            if not self._owes_ascent:
+                with self._measuring():
+                    found = objective()
+                self._ascend(found)
         return StepReport(
             loss=found.loss.item(),
             constraints={name: _number(found.constraints.get(name)) for name in self.constraints},
@@ -126,7 +138,11 @@ class PrimalDual:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a step changes here. The average needs no copy: between steps the model's parameters are it."""
-        return {"multipliers": dict(self.multipliers), "left_out": dict(self.left_out)}
+        return {
+            "multipliers": dict(self.multipliers),
+            "left_out": dict(self.left_out),
+            "owes_ascent": self._owes_ascent,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from where `state_dict` was taken, with the same constraints."""
@@ -137,6 +153,7 @@ class PrimalDual:
             )
         self.multipliers = dict(state["multipliers"])
         self.left_out = dict(state["left_out"])
+        self._owes_ascent = bool(state["owes_ascent"])
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]

@@ -55,6 +55,7 @@ class TrainingRun:
             parts.optimizer,
             parts.constraints,
             inner_steps=parts.inner_steps,
+            measures_with=parts.measures_with,
             backward=self.backward,
         )
         self.average: AveragedModel | None = None

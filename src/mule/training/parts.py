@@ -11,7 +11,7 @@ from torch import nn
 from mule.config import LabelsOf
 from mule.datasets.batches import ActorBatch
 from mule.datasets.sampling import ClipSampler
-from mule.objective.primal_dual import Constraint
+from mule.objective.primal_dual import Constraint, MeasuresWith
 from mule.training.monitor import Validation, Watched
 from mule.training.schedule import Schedule
 from mule.training.step import SystemObjective
@@ -94,6 +94,7 @@ class Parts:
     device: torch.device
     seed: int
     inner_steps: int = 1
+    measures_with: MeasuresWith = "own_pass"
     clip_norm: float | None = None
     freezes_norms: bool = False
     precision: AbstractContextManager[object] | None = None
