@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mule.errors import NotFinite, RangeError
-from mule.objective.primal_dual import Constraint, Objective, PrimalDual
+from mule.objective.primal_dual import Constraint, MeasuresWith, Objective, PrimalDual
 
 
 class Point(nn.Module):
@@ -33,7 +33,7 @@ def quadratic(point):
     )
 
 
-def solver(point, *, lr=0.1, inner_steps=1, measures_with="own_pass", **constraint):
+def solver(point, *, lr=0.1, inner_steps=1, measures_with: MeasuresWith = "own_pass", **constraint):
     settings = {"tolerance": 0.0, "step_size": 0.1, "damping": 0.0} | constraint
     return PrimalDual(
         point,
