@@ -40,13 +40,13 @@ def built(name, *, block_dropout):
     return SYSTEMS[name].build(replace(sizes, relations=relations)).eval()
 
 
-@pytest.mark.parametrize("block_dropout", [0.0, 0.2])
-@pytest.mark.parametrize("name", sorted(SYSTEMS))
+@pytest.mark.parametrize(
+    ("name", "block_dropout"),
+    [("mule", 0.0), ("mule", 0.2), ("acar", 0.2), ("aia-parallel", 0.0), ("dear", 0.0), ("slowfast", 0.0)],
+)
 @torch.no_grad()
 def test_passes_are_those_computed_whole(name, block_dropout):
     decide, (maps, boxes) = built(name, block_dropout=block_dropout), scene()
-    if not droppers_in(decide):
-        pytest.skip(f"{name} drops no units")
 
     def compute():
         return decide(maps, boxes).outputs
