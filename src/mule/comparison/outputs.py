@@ -32,7 +32,7 @@ from mule.evidence.head import EvidenceHead
 from mule.evidence.opinion import beta_parameters
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import context_map
-from mule.model import MuleModel, RelationModel
+from mule.model import MuleModel, RelationModel, SceneBoxes
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.records import Evidence
 from mule.training.step import evaluating, labels_in, said_of, scene_boxes
@@ -161,15 +161,8 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
             maps = [model.backbone(each) for each in batch.pixels]
             part = _part(model, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
-                drawn = passes_with_dropout(
-                    decide,
-                    lambda maps=maps, batch=batch: (
-                        said_of(model.decide(maps, scene_boxes(batch)), of).outputs
-                    ),
-                    num_passes,
-                    seed=seed + number,
-                )
-                logits = [one_logit_per_action(each, len(run.classes)) for each in drawn]
+                passes = _passes(model, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
+                logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
                 part = part._replace(dropped=torch.stack(logits))
             parts.append(part)
             names += batch.clip_names
@@ -235,6 +228,22 @@ def _part(
         labels=labels_in(batch, of).numpy(),
         rows=np.array(rows, dtype=np.int64),
         clip_index=output.actor_clip_index.numpy() + first_clip,
+    )
+
+
+def _passes(
+    model: MuleModel,
+    maps: Sequence[FeatureMaps],
+    boxes: SceneBoxes,
+    num_passes: int,
+    *,
+    of: LabelsOf,
+    seed: int,
+) -> list[Float[Tensor, "actors outputs"]]:
+    """Only what is right of the backbone drops units, so all passes see the same maps."""
+    decide = cast(nn.Module, model.decide)
+    return passes_with_dropout(
+        decide, lambda: said_of(decide(maps, boxes), of).outputs, num_passes, seed=seed
     )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 WIDE = 256
-"""From this width on the products are the faster way; torch's own is for narrow maps, for which it makes them all."""
+"""From this width on the products are the faster way; on narrow maps the matrices are too small to gain by them."""
 
 Maps = Float[Tensor, "maps width rows cols"]
 
