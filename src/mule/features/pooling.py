@@ -60,7 +60,8 @@ def roi_align(
     """The mean of bilinear samples in every bin of every box (He et al., ICCV 2017), as torchvision takes it.
 
     Bilinear weights, the border rule and the mean all are products of one factor per axis, so a box is two
-    small matrices, one that mixes rows and one that mixes columns: out = W_y · map · W_xᵀ.
+    small matrices, one that mixes rows and one that mixes columns: out = W_y · map · W_xᵀ. Channels lie innermost,
+    so that each factor is one wide product per box, and not a narrow one per channel.
     """
     _require_usable(boxes_xyxy_px, clip_index, num_clips=len(context))
     boxes = boxes_xyxy_px.to(torch.promote_types(context.dtype, torch.float32))
@@ -68,8 +69,10 @@ def roi_align(
     length = end - start if sampling.aligned else (end - start).clamp(min=1)
     mix_cols = _axis_weights(start[:, 0], length[:, 0], num_cells=context.shape[3], sampling=sampling)
     mix_rows = _axis_weights(start[:, 1], length[:, 1], num_cells=context.shape[2], sampling=sampling)
-    mix_cols, mix_rows = mix_cols.to(context.dtype).unsqueeze(1), mix_rows.to(context.dtype).unsqueeze(1)
-    return mix_rows @ (context[clip_index] @ mix_cols.transpose(2, 3))
+    mix_cols, mix_rows = mix_cols.to(context.dtype), mix_rows.to(context.dtype)
+    maps = context.permute(0, 2, 3, 1)[clip_index]  # (boxes, rows, cols, channels)
+    rows_mixed = (mix_rows @ maps.flatten(2)).unflatten(2, maps.shape[2:])
+    return (mix_cols.unsqueeze(1) @ rows_mixed).permute(0, 3, 1, 2)
 
 
 def box_volumes(
