@@ -201,11 +201,11 @@ def kept_features(
     features: dict[str, VideoFeatures] = {}
     for video, path in sorted(videos.items()):
         key_times = tuple(exact(time_s) for time_s in times_s[video].tolist())
-        if is_first():
-            found = extractor.extract(path, key_times)
+        found = extractor.extract(path, key_times) if is_first() else None
+        if found is not None:
             noted(f"{video}: {len(found.features)} clips, {found.elapsed_s:.1f} s")
         wait_for_all()
-        features[video] = extractor.extract(path, key_times).features
+        features[video] = (found or extractor.extract(path, key_times)).features
     return features
 
 

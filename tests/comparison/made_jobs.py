@@ -93,6 +93,10 @@ def reads_environment(job):
     job.finish(os.environ["OMP_NUM_THREADS"])
 
 
+def reads_what_a_test_set(job):
+    job.finish(os.environ["MULE_OF_A_TEST"])
+
+
 def endless(job):
     try:
         job.note("waits")
@@ -112,6 +116,7 @@ KINDS = {
         leaves_without_a_word,
         counts_threads,
         reads_environment,
+        reads_what_a_test_set,
         endless,
     )
 }

@@ -81,6 +81,14 @@ def test_a_child_has_one_thread_from_before_torch_is_loaded(tmp_path, monkeypatc
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
+def test_a_child_sees_the_environment_as_it_is_when_its_job_begins(tmp_path, monkeypatch):
+    for value in ("first", "second"):
+        monkeypatch.setenv("MULE_OF_A_TEST", value)
+        job = MadeJob(value, tmp_path, "reads_what_a_test_set")
+        assert run_locally([job]) == ()
+        assert job.result == value
+
+
 def test_no_more_jobs_run_at_a_time_than_there_are_workers(tmp_path):
     jobs = [MadeJob(name, tmp_path) for name in "abc"]
     run_locally(jobs, num_workers=1)

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from types import FrameType, ModuleType
 from typing import Literal, Protocol, TypeVar, runtime_checkable
@@ -29,6 +29,8 @@ from mule.heap import keep_freed_memory
 
 MOST_TRIES = 3
 """How often a job is started whose process is killed each time."""
+_IMPORTED_LATE = ("torch._dynamo",)
+"""What torch imports only when the first optimiser is built, which takes as long as torch itself."""
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 10.0
 _MOST_TOLD = 4_000
@@ -119,7 +121,7 @@ class _Child:
 
     number: int
     num_tries: int
-    process: SpawnProcess
+    process: BaseProcess
     outcome: SimpleQueue[str | None]
 
     def end(self) -> None:
@@ -181,10 +183,17 @@ def _ending(child: _Child) -> str:
 
 
 def _started(job: JobT, work: Callable[[JobT], None], *, number: int, num_tries: int) -> _Child:
-    spawn = get_context("spawn")  # a fork would copy locks that threads of this process hold
-    outcome: SimpleQueue[str | None] = spawn.SimpleQueue()
-    process = spawn.Process(target=_do_in_child, args=(pickle.dumps((work, job)), outcome), name=job.name)
+    """A child without the threads of this process, whose locks a fork would copy.
+
+    Where there is a fork server, it has imported what the work needs once, for all jobs: seconds of each.
+    """
+    has_server = "forkserver" in get_all_start_methods()
+    fresh = get_context("forkserver") if has_server else get_context("spawn")
+    fresh.set_forkserver_preload([work.__module__, *_IMPORTED_LATE])
+    outcome: SimpleQueue[str | None] = fresh.SimpleQueue()
     with _one_thread_in_environment():
+        packed = pickle.dumps((work, job))
+        process = fresh.Process(target=_do_in_child, args=(packed, dict(os.environ), outcome), name=job.name)
         process.start()
     return _Child(number, num_tries, process, outcome)
 
@@ -202,8 +211,13 @@ def _one_thread_in_environment() -> Generator[None]:
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _do_in_child(packed: bytes, outcome: SimpleQueue[str | None]) -> None:
-    """Does the job and says how it went. Ctrl-C is the parent's affair; its SIGTERM unwinds, so nothing stays open."""
+def _do_in_child(packed: bytes, environment: dict[str, str], outcome: SimpleQueue[str | None]) -> None:
+    """Does the job and says how it went. Ctrl-C is the parent's affair; its SIGTERM unwinds, so nothing stays open.
+
+    The environment is the parent's as it is now; a fork server has the one it was started with.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
