@@ -28,7 +28,8 @@ class MadeJob:
 
     @property
     def notes(self):
-        return (self.folder / "log.txt").read_text().splitlines() if self.folder.exists() else []
+        log = self.folder / "log.txt"  # comes after its folder
+        return log.read_text().splitlines() if log.exists() else []
 
     @property
     def pids(self):
