@@ -22,6 +22,12 @@ def compare(
             "--split", metavar="SPLIT", help="Which actions are known (data.split); may come again."
         ),
     ] = None,
+    systems: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system", metavar="NAME", help="Each experiment with this system instead; may come again."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,6 +43,13 @@ def compare(
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Gradient steps of every row, in place of what the experiments say."),
+    ] = None,
+    backbone_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="EXPERIMENT.toml",
+            help="Train this first, once per split and seed; every row begins with its backbone.",
+        ),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Who runs the rows: processes here, or a Ray cluster.")
@@ -87,11 +100,12 @@ def compare(
     from mule.comparison.judging import Judging
 
     files = show_compare.quick_files(QUICK) if quick and not experiments else experiments or []
-    contestants = show_compare.contestants(files, settings or [])
+    contestants = show_compare.contestants(files, settings or [], systems or [])
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:
         contestants = with_steps(contestants, steps)
+    start = show_compare.start_of(backbone_from, settings or []) if backbone_from else None
     asked = Asked(
         contestants=contestants,
         out=out,
@@ -103,6 +117,7 @@ def compare(
         num_workers=workers,
         against=against,
         judged_by=show_compare.judged_by(judge_by or []),
+        start=start,
     )
     if show_compare.compare(asked, pictures=pictures, docs=docs):
         raise typer.Exit(2)

@@ -34,18 +34,36 @@ LEAST_SHARE = 0.05
 """Of a row must be done before time left is guessed."""
 
 
-def contestants(files: Sequence[Path], settings: Sequence[str]) -> tuple[Contestant, ...]:
-    """The experiments of these files, named after them; all that cannot be read are named at once."""
+def contestants(
+    files: Sequence[Path], settings: Sequence[str], systems: Sequence[str]
+) -> tuple[Contestant, ...]:
+    """The experiments of these files, named after them, and after their system where several are asked for.
+
+    Raises:
+        ConfigError: some cannot be read; all are named at once.
+    """
     found: list[Contestant] = []
     wrong: list[str] = []
     for path in files:
         try:
-            found.append(Contestant(path.stem, _anywhere(with_usual_places(load_experiment(path, settings)))))
+            named = _anywhere(with_usual_places(load_experiment(path, settings)))
         except ConfigError as error:
             wrong.append(str(error))
+            continue
+        found += [
+            Contestant(f"{path.stem}_{system}", named.model_copy(update={"system": system}))
+            for system in systems
+        ] or [Contestant(path.stem, named)]
     if wrong:
         raise ConfigError("\n".join(wrong))
     return tuple(found)
+
+
+def start_of(file: Path, settings: Sequence[str]) -> Contestant:
+    """The experiment that trains the backbone of all rows; of their settings it has those of the data."""
+    of_data = [setting for setting in settings if setting.startswith("data.")]
+    (start,) = contestants([file], of_data, [])
+    return start
 
 
 def _anywhere(experiment: Experiment) -> Experiment:

@@ -1,6 +1,7 @@
 """A whole comparison as one function: plan, prepare, run what is not finished, and say what all rows found.
 
 experiments ─▶ equal budgets ─▶ rows ─▶ prepare ─▶ engine: train, judge ─▶ findings ─▶ tables, figures, page
+                                           └─ one backbone per trial first, if rows are to begin with one
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from mule.comparison.rows import (
     results_of,
 )
 from mule.comparison.score_rules import score_rules
+from mule.comparison.starting import Start, begun_with, planned_starts, require_start, train_start
 from mule.config import ConfigError, StageData
 from mule.errors import MuleError
 from mule.systems.catalogue import find_system
@@ -47,6 +49,8 @@ class Asked:
     num_workers: int = 2
     against: str | None = None
     judged_by: Mapping[str, str] = field(default_factory=dict)
+    start: Contestant | None = None
+    """Whose backbone every row begins with, trained once per class split and seed; None is as experiments say."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +93,14 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
     if asked.equal == "time":
         contestants = at_equal_time(contestants, asked.out, noted=noted)
     rows = planned_rows(contestants, asked.out, seeds=asked.seeds, splits=asked.splits, judging=asked.judging)
+    starts = () if asked.start is None else planned_starts(asked.start, rows, asked.out)
+    rows = begun_with(rows, starts) if starts else rows
     require_same_rows(rows)
     waiting = [row for row in rows if results_of(row) is None]
     prepare(waiting, noted=noted)
+    late = _trained_first(starts, waiting, asked, noted=noted)
     with watch(waiting, len(rows) - len(waiting)):
-        failures = tuple(
+        failures = late + tuple(
             failure
             for stage in (False, True)  # rows with the weights of others come when those are finished
             if (jobs := [row for row in waiting if (row.trained_in is not None) == stage])
@@ -103,6 +110,16 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
         )
     found = [(row, results) for row in rows if (results := results_of(row)) is not None]
     return Compared(rows, _findings(found, asked), failures, _budget(asked, contestants))
+
+
+def _trained_first(
+    starts: Sequence[Start], waiting: Sequence[Row], asked: Asked, *, noted: Noted
+) -> tuple[JobFailure, ...]:
+    trials = {row.trial for row in waiting}
+    needed = [start for start in starts if start.trial in trials]
+    if needed:
+        noted(f"first the backbones that rows begin with: {', '.join(start.name for start in needed)}")
+    return run_jobs(needed, train_start, engine=asked.engine, num_workers=asked.num_workers, noted=noted)
 
 
 def quickened(contestant: Contestant) -> Contestant:
@@ -137,6 +154,8 @@ def _require_plan(asked: Asked) -> None:
     for each in asked.contestants:
         find_system(each.experiment.system)
         root_of(each.experiment.data)
+    if asked.start is not None:
+        require_start(asked.start, asked.contestants)
     if asked.equal == "steps":
         require_equal_steps(asked.contestants)
 
@@ -151,9 +170,16 @@ def _findings(found: Sequence[tuple[Row, Mapping[str, SideResult]]], asked: Aske
 def _budget(asked: Asked, contestants: Sequence[Contestant]) -> str:
     steps = {each.name: gradient_steps(each.experiment) for each in contestants}
     if asked.equal == "steps":
-        return f"{next(iter(steps.values()))} gradient steps each (epochs × batches × inner steps)"
+        return f"{next(iter(steps.values()))} gradient steps each (epochs × batches × inner steps){_begun(asked)}"
     told = ", ".join(f"{name} {number}" for name, number in steps.items())
     return (
         f"equal time: steps of each were timed in turns, and epochs set to take as long as the first one's; gradient "
-        f"steps: {told}"
+        f"steps: {told}{_begun(asked)}"
     )
+
+
+def _begun(asked: Asked) -> str:
+    if asked.start is None:
+        return ""
+    steps = gradient_steps(asked.start.experiment)
+    return f", from a backbone that {asked.start.name} has trained on the same clips for {steps} steps"

@@ -92,9 +92,9 @@ def planned_rows(
     for seed in seeds:
         for split in splits or (None,):
             for each in contestants:
-                experiment = _drawn(each, seed=seed, split=split)
+                experiment = drawn(each, seed=seed, split=split)
                 trial = Trial(Path(experiment.data.split).stem, seed)
-                folder = out.absolute() / ROWS / f"{plain_name(each.name)}-{plain_name(trial.split)}-s{seed}"
+                folder = out.absolute() / ROWS / folder_name(each, trial)
                 rows.append(Row(each.name, experiment, trial, folder, judging))
     return tuple(replace(row, trained_in=_same_training(row, rows)) for row in rows)
 
@@ -199,7 +199,8 @@ class RowLog:
             file.write(f"{sentence}\n")
 
 
-def _drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
+def drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
+    """The experiment with this seed, on Stage also of the data, and these actions known; None is its own."""
     content = each.experiment.model_dump(mode="json", exclude_none=True)
     content["seed"] = seed
     if split is not None:
@@ -207,6 +208,11 @@ def _drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
     if isinstance(each.experiment.data, StageData):
         content["data"]["seed"] = seed
     return experiment_from(content, source=each.name)
+
+
+def folder_name(each: Contestant, trial: Trial) -> str:
+    """What the folder of its trial is called."""
+    return f"{plain_name(each.name)}-{plain_name(trial.split)}-s{trial.seed}"
 
 
 def plain_name(name: str) -> str:
