@@ -13,6 +13,7 @@ from rich.text import Text
 from mule.cli.show_training import with_usual_places
 from mule.comparison.compare import Asked, Compared
 from mule.comparison.compare import compare as run_comparison
+from mule.comparison.controls import with_control
 from mule.comparison.figures import write_figures
 from mule.comparison.findings import Findings
 from mule.comparison.page import Told, write_docs, write_page, write_tables
@@ -175,7 +176,8 @@ def _written(
 def _show(findings: Findings, files: Sequence[Path | str]) -> None:
     console, side = Console(), findings.tests[0]
     console.print(_table(paper_sheet(paper_comparison(findings, side)), f"{side}, the paper's scores"))
-    console.print(_table(score_sheet(judged_comparison(findings, side)), f"{side}, one score each"))
+    judged = with_control(judged_comparison(findings, side), findings, side)
+    console.print(_table(score_sheet(judged), f"{side}, one score each"))
     for file in files:
         console.print(Text(str(file)), soft_wrap=True)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mule.comparison.controls import control_note, with_control
 from mule.comparison.equal import gradient_steps
 from mule.comparison.figures import CAPTIONS
 from mule.comparison.findings import Findings, FinishedRow
@@ -66,18 +67,22 @@ def tables_of(findings: Findings, side: str, *, resamples: int) -> dict[str, tup
     found = differences(findings, side, resamples=resamples)
     reference = findings.reference
     every = every_comparison(findings, side)
+    judged = with_control(judged_comparison(findings, side), findings, side)
     tables: dict[str, tuple[str, Sheet | None]] = {
         "paper": ("The paper's table", _without_spread(paper_sheet(paper_comparison(findings, side)))),
         "judged": (
             "Each method by the score it is judged by",
-            score_sheet(judged_comparison(findings, side)),
+            _also_noted(score_sheet(judged), control_note(judged)),
         ),
         "differences": (f"Differences from {reference}", found),
         "tested": (
             f"{DEFAULT} against every other",
             default_against_others(findings, side, resamples=resamples),
         ),
-        "scenes": ("Where scenes mislead", score_sheet(scenes_comparison(findings))),
+        "scenes": (
+            "Where scenes mislead",
+            score_sheet(scenes_comparison(findings)) if len(findings.tests) > 1 else None,
+        ),
         "networks": ("The networks", paper_sheet(networks_comparison(findings, side))),
         "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
@@ -146,8 +151,8 @@ def write_page(
 def write_docs(
     findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, resamples: int
 ) -> None:
-    """The page as part of the documentation, with copies of its pictures in `pictures/results` beside it."""
-    folder = path.parent / "pictures" / "results"
+    """The page as part of the documentation, with copies of its pictures in `pictures/PAGE` beside it."""
+    folder = path.parent / "pictures" / path.stem.lower()
     folder.mkdir(parents=True, exist_ok=True)
     copies = [folder / figure.name for figure in figures]
     for figure, copy in zip(figures, copies, strict=True):
@@ -161,6 +166,10 @@ def _only(comparison: Comparison, method: str) -> Comparison:
         rows=tuple(row for row in comparison.rows if row.method == method),
         outcomes=tuple(each for each in comparison.outcomes if each.method == method),
     )
+
+
+def _also_noted(sheet: Sheet, note: str | None) -> Sheet:
+    return sheet if note is None else replace(sheet, notes=(*sheet.notes, note))
 
 
 def _without_spread(sheet: Sheet) -> Sheet:

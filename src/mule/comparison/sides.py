@@ -174,7 +174,7 @@ def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest
 
 def _table_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> Side:
     found = table_sides(data)
-    actors, is_novel = _table_actors(name, found.sides)
+    actors, is_novel = table_actors(name, found.sides)
     truth = ActorTruth(
         classes=actors.classes,
         labels=actors.labels,
@@ -201,7 +201,7 @@ def _table_side(experiment: Experiment, data: TableData, name: str, digest: str,
     return Side(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
 
 
-def _table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
+def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
     """The annotated actors of a side, and who is novel.
 
     Where a split keeps some novel actions for choosing and others for reporting, the test is of the latter alone.
