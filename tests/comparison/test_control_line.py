@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from clock_videos import clock_video
+from made_films import settings_on, write_films
 from tiny_rows import JUDGING, tiny_experiment
 
 from mule.comparison.controls import CONTROL, control_note, with_control
 from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.rows import Row
-from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
+from mule.datasets.splits import ClassSets, SideVideos
 from mule.datasets.table import ActorTable
-from mule.datasets.table_files import write_actor_table
 from mule.report.outcomes import PAPER_MEASURES, Comparison, MethodRow, Trial
 
 FILMS = ("film0", "film1", "film2", "film3", "film4")
@@ -27,21 +26,10 @@ def films_in(folder, *, novel_frames):
     labels = np.array([[1, 0], [1, 0], [1, 0], [1, 0], [0, 1]], dtype=bool)
     boxes = np.tile([0.1, 0.2, 0.5, 0.9], (5, 1))
     table = ActorTable(FILMS, ("run", "fly"), np.arange(5), np.full(5, 0.5), boxes, labels, tuple("01234"))
-    write_actor_table(table, folder / "actors.csv")
-    for film in FILMS:
-        clock_video(folder / "videos" / f"{film}.mp4", novel_frames if film == "film4" else 20)
-    split = Split(
-        name="made",
-        policy="list",
-        seed=0,
-        table_digest=table_digest(table),
-        classes=ClassSets((), ("run",), ("fly",), ()),
-        rules=Rules(),
-        videos=SideVideos(("film0", "film1"), ("film2",), ("film3", "film4")),
-    )
-    write_split(split, folder / "split.toml")
-    data = {"kind": "table", "num_known": 1, "num_frames": 4, "stride_frames": 1, "root": str(folder)}
-    return findings_on(folder, data)
+    sides = SideVideos(("film0", "film1"), ("film2",), ("film3", "film4"))
+    classes = ClassSets((), ("run",), ("fly",), ())
+    write_films(folder, table, classes=classes, sides=sides, frames_of={"film4": novel_frames})
+    return findings_on(folder, settings_on(folder, num_known=1))
 
 
 @pytest.mark.parametrize(

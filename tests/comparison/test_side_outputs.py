@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from clock_videos import clock_video
+from made_films import settings_on, two_in_each_film, write_films
 from tiny_rows import TEST_CLIPS, run_of_chance, silent, tiny_experiment
 
 from mule.build import run_experiment
@@ -13,10 +13,7 @@ from mule.comparison.output_files import OutputsOf, kept_outputs, read_outputs
 from mule.comparison.outputs import NO_DROPOUT, NO_PASSES, NO_READOUT, outputs_of
 from mule.comparison.results import ResultError
 from mule.comparison.sides import key_frame, read_side, require_sides, side_digest, sides_under_test
-from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
 from mule.datasets.stage.classes import ACTIONS, stage_split
-from mule.datasets.table import ActorTable
-from mule.datasets.table_files import write_actor_table
 from mule.errors import RangeError, WeightsError
 from mule.evaluation.mean_ap import mean_average_precision
 from mule.systems.catalogue import SYSTEMS
@@ -24,7 +21,6 @@ from mule.training.parts import Silence
 from mule.training.step import scene_boxes
 
 SIDES = ("train", "val", "test-uniform", "test-biased", "test-counter")
-FILMS = ("film0", "film1", "film2", "film3")
 
 
 def side_of(experiment, name="test-uniform"):
@@ -161,42 +157,11 @@ def test_a_frozen_backbone_sees_rendered_clips_as_its_kept_maps_were(root, finis
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    """Two actors at each of two moments of four films: one walks, the other runs or, in the last film, flies."""
-    folder = tmp_path_factory.mktemp("films")
-    rows = [(film, time, actor) for film in range(4) for time in (0.5, 1.0) for actor in (0, 1)]
-    labels = np.zeros((len(rows), 3), dtype=bool)
-    labels[::2, 0] = True
-    labels[1::2, 1] = True
-    labels[-1] = [False, False, True]
-    left = np.array([0.1, 0.5])[[actor for _, _, actor in rows]]
-    table = ActorTable(
-        FILMS,
-        ("walk", "run", "fly"),
-        np.array([film for film, _, _ in rows]),
-        np.array([time for _, time, _ in rows], dtype=np.float64),
-        np.stack([left, left * 0 + 0.2, left + 0.3, left * 0 + 0.9], axis=1),
-        labels,
-        tuple(str(actor) for _, _, actor in rows),
-    )
-    write_actor_table(table, folder / "actors.csv")
-    for number, film in enumerate(FILMS):
-        clock_video(folder / "videos" / f"{film}.mp4", level=60 + 40 * number)
-    split = Split(
-        name="made",
-        policy="list",
-        seed=0,
-        table_digest=table_digest(table),
-        classes=ClassSets(("walk",), ("run",), ("fly",), ()),
-        rules=Rules(),
-        videos=SideVideos(("film0", "film1"), ("film2",), ("film3",)),
-    )
-    write_split(split, folder / "split.toml")
-    return folder
+    return write_films(tmp_path_factory.mktemp("films"), two_in_each_film())
 
 
 def test_a_table_has_a_test_side_whose_actors_are_those_of_its_rows(films):
-    data = {"kind": "table", "num_known": 2, "num_frames": 4, "stride_frames": 1, "root": str(films)}
-    experiment = tiny_experiment(films, data=data, training__batch_clips=3)
+    experiment = tiny_experiment(films, data=settings_on(films), training__batch_clips=3)
     assert sides_under_test(experiment) == ("test",)
     found = outputs_of(run_of_chance(experiment), side_of(experiment, "test"), dropout_passes=0)
     assert found.truth.is_novel.tolist() == [False, True]  # who walks does what is taught and not tested

@@ -5,20 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from clock_videos import clock_video
+from made_films import FOUR, settings_on, write_films
 from tiny_runs import Heard, tiny_experiment
 
 from mule.build import build_parts, load_run, run_experiment
 from mule.comparison.outputs import NO_READOUT, outputs_of
 from mule.comparison.sides import read_side
-from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
+from mule.datasets.splits import ClassSets, Rules
 from mule.datasets.table import ActorTable
-from mule.datasets.table_files import read_actor_table, write_actor_table
 from mule.training.step import batch_objective, labels_in, said_of, scene_boxes
 from mule.training.validation import validated
 
 CPU = torch.device("cpu")
-FILMS = ("film0", "film1", "film2", "film3")
 ACTORS = (3, 1, 2, 2)
 """In the two moments of each film; the one of film1 is the whole frame."""
 
@@ -32,26 +30,14 @@ def root(tmp_path_factory):
     boxes = np.stack([0.1 + 0.2 * actor, 0.2 + 0 * actor, 0.3 + 0.2 * actor, 0.9 + 0 * actor], axis=1)
     boxes[film == 1] = np.nan
     labels = np.stack([time == 0.5, (time == 1.0) | (film == 2)], axis=1)
-    table = ActorTable(FILMS, ("walk", "run"), film, time.astype(float), boxes, labels, ("",) * len(rows))
-    write_actor_table(table, folder / "actors.csv")
-    for number, name in enumerate(FILMS):
-        clock_video(folder / "videos" / f"{name}.mp4", level=60 + 40 * number)
-    split = Split(
-        name="made",
-        policy="closed",
-        seed=0,
-        table_digest=table_digest(read_actor_table(folder / "actors.csv")),
-        classes=ClassSets(("walk",), ("run",), (), ()),
-        rules=Rules(z1_at_test="known"),
-        videos=SideVideos(("film0", "film1"), ("film2",), ("film3",)),
-    )
-    write_split(split, folder / "split.toml")
-    return folder
+    table = ActorTable(FOUR, ("walk", "run"), film, time.astype(float), boxes, labels, ("",) * len(rows))
+    classes, rules = ClassSets(("walk",), ("run",), (), ()), Rules(z1_at_test="known")
+    return write_films(folder, table, classes=classes, rules=rules)
 
 
 def experiment_on(root, labels_of="clips", **changes):
-    data = {"kind": "table", "num_known": 2, "num_frames": 4, "stride_frames": 1, "root": str(root)}
-    return tiny_experiment(root, data={**data, "labels_of": labels_of}, training__batch_clips=4, **changes)
+    data = {**settings_on(root), "labels_of": labels_of}
+    return tiny_experiment(root, data=data, training__batch_clips=4, **changes)
 
 
 @pytest.fixture(scope="module")

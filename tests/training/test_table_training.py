@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from clock_videos import clock_video
+from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_runs import Heard, tiny_experiment
 
 from mule.build import build_parts, run_experiment
@@ -11,60 +11,23 @@ from mule.build_data import table_sides
 from mule.config import ConfigError, TableData
 from mule.datasets.samples import ClipName
 from mule.datasets.sampling import ClipSampler
-from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, read_split, table_digest, write_split
-from mule.datasets.table import ActorTable, ObjectTable
-from mule.datasets.table_files import read_actor_table, write_actor_table, write_object_table
+from mule.datasets.splits import read_split, table_digest
+from mule.datasets.table import ObjectTable
+from mule.datasets.table_files import read_actor_table, write_object_table
 from mule.errors import RangeError, VideoError
 from mule.features.feature_files import VideoFeatures
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
 
 CPU = torch.device("cpu")
-VIDEOS: tuple[str, ...] = ("film0", "film1", "film2", "film3")
-
-
-def made_table(*, times=(0.5, 1.0)):
-    """Two actors at each time of each video: one walks, the other runs or, at the end, flies."""
-    rows = [(video, time, actor) for video in range(4) for time in times for actor in (0, 1)]
-    labels = np.zeros((len(rows), 3), dtype=bool)
-    labels[::2, 0] = True
-    labels[1::2, 1] = True
-    labels[-1] = [False, False, True]
-    left = np.array([0.1, 0.5])[[actor for _, _, actor in rows]]
-    return ActorTable(
-        VIDEOS,
-        ("walk", "run", "fly"),
-        np.array([video for video, _, _ in rows]),
-        np.array([time for _, time, _ in rows], dtype=np.float64),
-        np.stack([left, left * 0 + 0.2, left + 0.3, left * 0 + 0.9], axis=1),
-        labels,
-        tuple(str(actor) for _, _, actor in rows),
-    )
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A folder as `data.root` has it."""
-    folder = tmp_path_factory.mktemp("films")
-    table = made_table()
-    write_actor_table(table, folder / "actors.csv")
-    for number, video in enumerate(VIDEOS):
-        clock_video(folder / "videos" / f"{video}.mp4", level=60 + 40 * number)
-    split = Split(
-        name="made",
-        policy="list",
-        seed=0,
-        table_digest=table_digest(table),
-        classes=ClassSets(("walk",), ("run",), ("fly",), ()),
-        rules=Rules(),
-        videos=SideVideos(("film0", "film1"), ("film2",), ("film3",)),
-    )
-    write_split(split, folder / "split.toml")
-    return folder
+    return write_films(tmp_path_factory.mktemp("films"), two_in_each_film())
 
 
 def experiment_on(root, **changes):
-    data = {"kind": "table", "num_known": 2, "num_frames": 4, "stride_frames": 1, "root": str(root)}
-    data.update(changes.pop("data", {}))
+    data = {**settings_on(root), **changes.pop("data", {})}
     return tiny_experiment(root, data=data, training__batch_clips=2, **changes)
 
 
@@ -145,8 +108,8 @@ def features_of(num_clips=2, size=(4, 6), seed=0):
 
 
 def test_kept_clips_have_the_map_of_their_time_and_boxes_in_its_pixels():
-    table = made_table()
-    features = {video: features_of(seed=number) for number, video in enumerate(VIDEOS)}
+    table = two_in_each_film()
+    features = {video: features_of(seed=number) for number, video in enumerate(FOUR)}
     clips = kept_table(table, features, classes=("run", "walk"), objects=None)
     assert len(clips) == 8
     clip = clips[5]
@@ -164,8 +127,8 @@ def test_kept_clips_have_the_map_of_their_time_and_boxes_in_its_pixels():
 
 
 def test_kept_clips_of_two_sizes_make_two_stacks_and_none_makes_an_empty_batch():
-    features = {video: features_of(size=(4, 6 + 2 * (number == 1))) for number, video in enumerate(VIDEOS)}
-    clips = kept_table(made_table(), features, classes=("walk",), objects=None)
+    features = {video: features_of(size=(4, 6 + 2 * (number == 1))) for number, video in enumerate(FOUR)}
+    clips = kept_table(two_in_each_film(), features, classes=("walk",), objects=None)
     batch = kept_batch(clips[1:3], (1, 2), 1)
     assert [tuple(stack.shape) for stack in batch.pixels] == [(1, 5, 1, 4, 6), (1, 5, 1, 4, 8)]
     assert batch.actor_clip_index.tolist() == [0, 0, 1, 1]
@@ -173,8 +136,8 @@ def test_kept_clips_of_two_sizes_make_two_stacks_and_none_makes_an_empty_batch()
 
 
 def test_kept_batches_go_on_where_others_stopped_and_refuse_other_orders():
-    features = dict.fromkeys(VIDEOS, features_of())
-    clips = kept_table(made_table(), features, classes=("walk", "run"), objects=None)
+    features = dict.fromkeys(FOUR, features_of())
+    clips = kept_table(two_in_each_film(), features, classes=("walk", "run"), objects=None)
 
     def batches(seed=0):
         return KeptBatches(clips, ClipSampler(8, 3, seed=seed, drops_last=True), num_classes=2)
@@ -191,9 +154,9 @@ def test_kept_batches_go_on_where_others_stopped_and_refuse_other_orders():
 
 
 def test_kept_maps_need_times_and_a_map_at_each():
-    whole = made_table(times=(np.nan, 1.0))
+    whole = two_in_each_film(times=(np.nan, 1.0))
     with pytest.raises(RangeError, match="needs a time in every row"):
         kept_table(whole, {}, classes=("walk",), objects=None)
-    short = dict.fromkeys(VIDEOS, features_of(num_clips=1))
+    short = dict.fromkeys(FOUR, features_of(num_clips=1))
     with pytest.raises(VideoError, match=r"film0 at 1 s: there must be a map.*the last is at 0\.5 s"):
-        kept_table(made_table(), short, classes=("walk",), objects=None)
+        kept_table(two_in_each_film(), short, classes=("walk",), objects=None)
