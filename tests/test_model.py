@@ -9,7 +9,7 @@ from mule.evidence.head import EvidenceHead
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import box_features, context_map
 from mule.features.tiny import TinySlowFast
-from mule.model import ModelOutput, MuleModel, PooledActors, RelationModel, SceneBoxes, per_box
+from mule.model import ModelOutput, MuleModel, PooledActors, RelationModel, SceneBoxes, looks_of, per_box
 from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import RelationSettings
@@ -107,6 +107,19 @@ def test_parts_keep_the_order_of_boxes():
         features, boxes, clip_index, lambda part, own, clips: own[:, 0] + 1000 * part + 0 * clips
     )
     assert marked.tolist() == [1000.0, 4.0, 1008.0, 12.0, 1016.0]
+
+
+def test_a_look_is_the_mean_of_what_lies_within_the_box():
+    """On maps that rise evenly from left to right and from frame to frame, that is their value in the middle."""
+    rise = torch.arange(8.0).expand(1, 1, 1, 6, 8)
+    maps = [
+        FeatureMaps((torch.cat([rise + first, rise + first + 2], dim=2),), stride=16)
+        for first in (0.0, 100.0)
+    ]
+    actors = torch.tensor([[16.0, 16, 80, 64], [32.0, 0, 64, 32]])
+    nobody = torch.zeros(0, 4)
+    boxes = SceneBoxes(actors, torch.tensor([1, 0]), nobody, torch.zeros(0, dtype=torch.long))
+    torch.testing.assert_close(looks_of(maps, boxes), torch.tensor([[104.0], [4.0]]))
 
 
 def test_a_box_outside_every_clip_is_refused():

@@ -215,7 +215,7 @@ class Experiment(Settings):
     seed: Seed = 10
     system: str
     """A recogniser of `mule models`: mule, mule-literal, slowfast, dear, …"""
-    sizes: Literal["published", "small", "tiny"] = "published"
+    sizes: Literal["published", "medium", "small", "tiny"] = "published"
     """How large the parts right of the backbone are."""
     relations: Literal["grid", "factored"] | None = None
     """The form of actor-context-object relations: a map for every pair, as printed, or one for every actor and object.

@@ -21,7 +21,7 @@ from mule.errors import ShapeError
 from mule.evidence.clips import of_strongest, strongest_actors
 from mule.evidence.fusion import along_tracks
 from mule.features.maps import FeatureMaps
-from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_features, context_map
+from mule.features.pooling import DETECTION_HEAD, LOOK, RoiSampling, box_features, context_map, roi_align
 from mule.records import Evidence
 from mule.relations.scene import SceneFeatures
 
@@ -197,6 +197,21 @@ def per_box(
             f"every box must lie in one of the {first} clips; got clips {clip_index.unique().tolist()}."
         )
     return torch.cat(parts)[torch.cat(rows).argsort()]
+
+
+def looks_of(
+    features: Sequence[FeatureMaps], boxes: SceneBoxes, *, sampling: RoiSampling = LOOK
+) -> Float[Tensor, "actors channels"]:
+    """What the backbone sees of each actor, before anything was decided: the mean of its maps within the box."""
+    contexts = [context_map(each) for each in features]
+
+    def mean(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
+        stride = features[part].stride
+        return roi_align(contexts[part], boxes_xyxy_px, clip_index, stride=stride, sampling=sampling).mean(
+            dim=(2, 3)
+        )
+
+    return per_box(features, boxes.actors_xyxy_px, boxes.actor_clip_index, mean)
 
 
 class MuleModel(nn.Module):

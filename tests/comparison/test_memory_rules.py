@@ -22,7 +22,12 @@ def unit(outputs):
     return torch.nn.functional.normalize(outputs.features.double()).numpy()
 
 
-def trust_by_hand(train, held_out, test):
+def whole(outputs):
+    looks = torch.nn.functional.normalize(outputs.looks.double()).numpy()
+    return np.concatenate([unit(outputs), looks], axis=1) / np.sqrt(2)
+
+
+def trust_by_hand(train, held_out, test, *, unit=unit):
     """MEMORY vacuity step by step: s of each entry, their median, ρ on held-out actors, the mean weight."""
     search = NearestNeighbors(n_neighbors=K + 1).fit(unit(train))
     own, _ = search.kneighbors(unit(train))
@@ -44,6 +49,12 @@ def fitted(name, sides):
 def test_memory_is_the_vacuity_of_the_nearest_training_actors(sides):
     found = fitted("memory", sides).novelty(sides[2]).rank
     np.testing.assert_allclose(found, -np.log(trust_by_hand(*sides)), rtol=1e-3)
+
+
+def test_a_whole_memory_holds_what_the_backbone_saw_beside_what_the_last_layer_did(sides):
+    found = fitted("whole-memory", sides).novelty(sides[2]).rank
+    np.testing.assert_allclose(found, -np.log(trust_by_hand(*sides, unit=whole)), rtol=1e-3)
+    assert not np.allclose(found, fitted("memory", sides).novelty(sides[2]).rank, rtol=0.01)
 
 
 def test_discounted_evidence_is_heard_through_that_trust(sides):

@@ -28,6 +28,7 @@ from mule.comparison.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.config import Experiment
 from mule.errors import MissingOutputs, RangeError
 from mule.evidence.head import exp_evidence
+from mule.memory.memory import unit_features
 from mule.records import Evidence
 
 NO_PASSES_TOGETHER = "members of an ensemble drop units each by its own chance"
@@ -63,6 +64,7 @@ def ensemble_of(members: Sequence[SideOutputs], lengths: Sequence[float]) -> Sid
         outputs=logits,
         evidence=_evidence(logits, first.kind),
         features=features,
+        looks=torch.cat([unit_features(each.looks) for each in members], dim=1),
         readout=readout,
         dropout_logits=None,
         not_stored={**first.not_stored, "dropout_logits": NO_PASSES_TOGETHER},

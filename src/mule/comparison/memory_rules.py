@@ -1,6 +1,7 @@
 """Scores that ask a memory of training actors, for any network: ours, and every rival's the same way.
 
     memory           G-Vac: nobody remembered is near
+    whole-memory     the same of a memory that also holds what the backbone saw: [z / ‖z‖ | a / ‖a‖]
     discounted-pe    GD-PE: the network's evidence, discounted by the memory's trust
     agreement-pe     A-PE: evidence for actions that neighbours do as well
 
@@ -18,11 +19,11 @@ from mule.comparison.outputs import SideOutputs
 from mule.errors import MissingOutputs, NotFitted
 from mule.memory.building import SeenActors, build_memory
 from mule.memory.kernel import Weighed, reach_of, vacuity_novelty, weigh
-from mule.memory.memory import EvidenceMemory, Places
+from mule.memory.memory import EvidenceMemory, Places, unit_features
 from mule.memory.opinion import agreement_novelty, class_weights, discounted_evidence_novelty
 from mule.records import Novelty
 
-MEMORY_SCORES = ("memory", "discounted-pe", "agreement-pe")
+MEMORY_SCORES = ("memory", "whole-memory", "discounted-pe", "agreement-pe")
 _NO_WEIGHTS = "0" * 64
 """In place of the fingerprint of weights: this memory is never kept."""
 
@@ -38,6 +39,16 @@ def seen_actors(outputs: SideOutputs) -> SeenActors:
     return SeenActors(outputs.features.float(), torch.from_numpy(outputs.labels).float(), places)
 
 
+def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
+    """What the last layer saw of each actor."""
+    return outputs.features.float()
+
+
+def whole_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
+    """What the last layer saw of each actor beside what the backbone did, neither outweighing the other."""
+    return torch.cat([unit_features(outputs.features), unit_features(outputs.looks)], dim=1)
+
+
 def known_of(outputs: SideOutputs) -> SeenActors:
     """The actors of a side that do a known action."""
     return seen_actors(outputs).at(torch.from_numpy(outputs.labels.any(axis=1)))
@@ -47,6 +58,8 @@ def known_of(outputs: SideOutputs) -> SeenActors:
 class SharedMemory:
     """One memory of training actors for all scores that ask it: built once, and asked once about the actors of a side."""
 
+    features_of: Callable[[SideOutputs], Tensor] = related_features
+    """What it remembers of an actor."""
     _sides: tuple[SideOutputs, SideOutputs] | None = field(default=None, repr=False)
     _memory: EvidenceMemory | None = field(default=None, repr=False)
     _asked: list[tuple[SideOutputs, Weighed]] = field(
@@ -62,8 +75,8 @@ class SharedMemory:
             or self._sides[0] is not train
             or self._sides[1] is not held_out
         ):
-            memory = build_memory(known_of(train), class_names=train.classes, model=_NO_WEIGHTS)
-            reach = reach_of(memory, known_of(held_out).features)
+            memory = build_memory(self._known(train), class_names=train.classes, model=_NO_WEIGHTS)
+            reach = reach_of(memory, self._known(held_out).features)
             found = replace(memory, kernel=replace(memory.kernel, reach=reach))
             self._sides, self._memory, self._asked = (train, held_out), found, []
         return found
@@ -71,13 +84,29 @@ class SharedMemory:
     def weighed(self, memory: EvidenceMemory, outputs: SideOutputs) -> Weighed:
         """The nearest entries of each actor of a side, weighed."""
         if memory is not self._memory:
-            return weigh(memory, outputs.features.float())
+            return weigh(memory, self.features_of(outputs))
         for asked, weighed in self._asked:
             if asked is outputs:
                 return weighed
-        found = weigh(memory, outputs.features.float())
+        found = weigh(memory, self.features_of(outputs))
         self._asked.append((outputs, found))
         return found
+
+    def _known(self, outputs: SideOutputs) -> SeenActors:
+        is_known = torch.from_numpy(outputs.labels.any(axis=1))
+        return replace(seen_actors(outputs), features=self.features_of(outputs)).at(is_known)
+
+
+@dataclass(frozen=True)
+class SharedMemories:
+    """One memory of what the last layer saw, and one that also holds what the backbone did."""
+
+    related: SharedMemory = field(default_factory=SharedMemory)
+    whole: SharedMemory = field(default_factory=lambda: SharedMemory(whole_features))
+
+    def asked_by(self, score: str) -> SharedMemory:
+        """The memory that a score of that name asks."""
+        return self.whole if score == "whole-memory" else self.related
 
 
 @dataclass
@@ -101,7 +130,7 @@ class MemoryRule:
         if self._memory is None:
             raise NotFitted(f"{self.name} has not seen known actors yet. Call fit(train, held_out).")
         weighed = self.shared.weighed(self._memory, outputs)
-        if self.name == "memory":
+        if self.name not in _OF_LOGITS:
             return vacuity_novelty(weighed)
         if outputs.kind not in ("tied", "read"):
             raise MissingOutputs(f"needs one logit per action; this network's evidence is {outputs.kind}")

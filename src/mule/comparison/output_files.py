@@ -29,7 +29,7 @@ from mule.records import Evidence
 from mule.training.checkpoint import write_whole
 from mule.training.run_record import CARD, MODEL
 
-FORMAT = "mule-outputs-1"
+FORMAT = "mule-outputs-2"
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ def write_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: str) -
         "positive": outputs.evidence.positive,
         "negative": outputs.evidence.negative,
         "features": outputs.features,
+        "looks": outputs.looks,
         "readout_weight": outputs.readout and outputs.readout.weight,
         "readout_bias": outputs.readout and outputs.readout.bias,
         "dropout_logits": outputs.dropout_logits,
@@ -193,6 +194,7 @@ def _outputs(names: dict[str, Any], tensors: dict[str, Tensor]) -> SideOutputs:
         outputs=tensors["outputs"],
         evidence=Evidence(tensors["positive"], tensors["negative"]),
         features=tensors["features"],
+        looks=tensors["looks"],
         readout=readout,
         dropout_logits=tensors.get("dropout_logits"),
         labels=column("labels"),

@@ -28,11 +28,12 @@ from mule.datasets.batches import ActorBatch
 from mule.datasets.loading import ClipLoader
 from mule.datasets.samples import ClipName
 from mule.errors import RangeError
+from mule.evidence.fusion import along_tracks
 from mule.evidence.head import EvidenceHead
 from mule.evidence.opinion import beta_parameters
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import context_map
-from mule.model import MuleModel, RelationModel, SceneBoxes
+from mule.model import MuleModel, RelationModel, SceneBoxes, looks_of
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.records import Evidence
 from mule.training.step import evaluating, labels_in, said_of, scene_boxes
@@ -55,6 +56,8 @@ class SideOutputs:
     """h, as the last layer gives it."""
     evidence: Evidence
     features: Float[Tensor, "actors dim"]
+    looks: Float[Tensor, "actors channels"]
+    """What the backbone saw of each."""
     readout: LinearReadout | None
     dropout_logits: Float[Tensor, "passes actors classes"] | None
     labels: Bool[np.ndarray, "actors classes"]
@@ -181,6 +184,7 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
             torch.cat([part.evidence.negative.float() for part in parts]),
         ),
         features=torch.cat([part.features for part in parts]),
+        looks=torch.cat([part.looks for part in parts]),
         readout=readout,
         dropout_logits=torch.cat([part.dropped for part in parts], dim=1) if num_passes else None,
         labels=np.concatenate([part.labels for part in parts]),
@@ -201,10 +205,20 @@ class _Part(NamedTuple):
     outputs: Tensor
     evidence: Evidence
     features: Tensor
+    looks: Tensor
     dropped: Tensor
     labels: Bool[np.ndarray, "actors classes"]
     rows: Rows
     clip_index: Rows
+
+
+def _looks(maps: Sequence[FeatureMaps], boxes: SceneBoxes, of: LabelsOf) -> Float[Tensor, "rows channels"]:
+    """Those of each actor; a clip's are the mean of its actors'."""
+    looks = looks_of(maps, boxes).float()
+    if of == "actors":
+        return looks
+    clips, clip = boxes.actor_clip_index.unique(return_inverse=True)
+    return along_tracks(looks, clip, num_tracks=len(clips))
 
 
 def _part(
@@ -216,7 +230,8 @@ def _part(
     first_clip: int,
     of: LabelsOf,
 ) -> _Part:
-    output = said_of(model.decide(maps, scene_boxes(batch)), of)
+    boxes = scene_boxes(batch)
+    output = said_of(model.decide(maps, boxes), of)
     number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
@@ -224,6 +239,7 @@ def _part(
         outputs=output.outputs.clone(),
         evidence=output.evidence,
         features=output.features.clone(),
+        looks=_looks(maps, boxes, of),
         dropped=output.outputs.new_zeros(0),
         labels=labels_in(batch, of).numpy(),
         rows=np.array(rows, dtype=np.int64),

@@ -13,7 +13,7 @@ from mule.baselines.enn import vacuity_novelty
 from mule.baselines.output_score import OutputScore
 from mule.baselines.outputs import Need
 from mule.baselines.scores import SCORE_BY_NAME, ScoreName
-from mule.comparison.memory_rules import MEMORY_SCORES, MemoryRule, SharedMemory
+from mule.comparison.memory_rules import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.comparison.outputs import EvidenceKind, SideOutputs
 from mule.errors import MissingOutputs, NotFitted, RangeError
 from mule.novelty.calibration import CalibratedScore
@@ -77,6 +77,9 @@ COMBINED_SCORES = (
             "fisher(vim+memory)",
             "fisher(vim-residual+memory)",
             "fisher(exp-pe+vim-residual+memory)",
+            "fisher(exp-pe+whole-memory)",
+            "fisher(max-logit+whole-memory)",
+            "fisher(exp-belief+whole-memory)",
             "fisher(exp-pe+knn)",
         )
         if name != DECIDING_SCORE
@@ -237,21 +240,21 @@ class FisherRule:
         return Novelty(value=-torch.expm1(-total.clamp(min=0)), rank=total)
 
 
-def score_rule(name: str, *, shared: SharedMemory | None = None) -> ScoreRule:
+def score_rule(name: str, *, shared: SharedMemories | None = None) -> ScoreRule:
     """A fresh rule of that name: a score of evidence, a rival's, one of a memory, or Fisher's combination of such.
 
-    Rules with a `shared` memory build it once.
+    Rules with `shared` memories build them once.
 
     Raises:
         RangeError: there is none of that name.
     """
-    shared = shared or SharedMemory()
+    shared = shared or SharedMemories()
     if name in EVIDENCE_SCORES:
         return EvidenceRule(name)
     if name in EXP_SCORES:
         return LogitRule(name)
     if name in MEMORY_SCORES:
-        return MemoryRule(name, shared)
+        return MemoryRule(name, shared.asked_by(name))
     if name.startswith("fisher(") and name.endswith(")"):
         return FisherRule([score_rule(part, shared=shared) for part in name[len("fisher(") : -1].split("+")])
     for rival, make in SCORE_BY_NAME.items():
@@ -261,6 +264,6 @@ def score_rule(name: str, *, shared: SharedMemory | None = None) -> ScoreRule:
 
 
 def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
-    """Fresh rules of these names, with one memory for all that ask one."""
-    shared = SharedMemory()
+    """Fresh rules of these names, with the same memories for all that ask them."""
+    shared = SharedMemories()
     return [score_rule(name, shared=shared) for name in names]

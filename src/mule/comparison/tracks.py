@@ -73,6 +73,7 @@ def _fused(
         outputs=along_tracks(outputs.outputs[rows], tracks, num_tracks=num),
         evidence=fused_evidence(sums_along_tracks(looks, tracks, num_tracks=num)),
         features=along_tracks(outputs.features[rows], tracks, num_tracks=num),
+        looks=along_tracks(outputs.looks[rows], tracks, num_tracks=num),
         dropout_logits=dropped,
         labels=_any(outputs.labels[order], track, num),
         truth=_of_tracks(outputs.truth, order, track, earliest),

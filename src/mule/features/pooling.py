@@ -30,6 +30,8 @@ class RoiSampling:
 
 
 DETECTION_HEAD = RoiSampling()
+LOOK = RoiSampling(bins=4, samples=2)
+"""For the mean over a box, which few samples give."""
 
 
 def context_map(features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
