@@ -18,7 +18,7 @@ from mule.comparison.judging import Judging, judge_run, result_key
 from mule.comparison.output_files import OutputsOf
 from mule.comparison.results import SideResult, read_result
 from mule.comparison.sharing import take_over
-from mule.comparison.sides import TRAIN, VAL, read_side, render_sides, sides_under_test
+from mule.comparison.sides import VAL, keep_maps, render_sides, sides_under_test
 from mule.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
 from mule.errors import WeightsError
 from mule.report.outcomes import Trial
@@ -166,18 +166,24 @@ def finish_row(row: Row) -> None:
 
 def prepare(rows: Sequence[Row], *, noted: Noted) -> None:
     """Renders clips, and computes the maps of frozen backbones, that several rows share: once, before they start."""
-    done: list[object] = []
+    rendered: list[StageData] = []
+    frozen: dict[str, list[Experiment]] = {}
     for row in rows:
-        data = row.experiment.data
-        shared = (data.model_dump_json(), row.experiment.backbone.model_dump_json())
-        if shared in done:
-            continue
-        done.append(shared)
-        if isinstance(data, StageData):
-            render_sides(data, test_clips=row.judging.test_clips, noted=noted)
-        elif row.experiment.backbone.frozen:
-            for side in (TRAIN, *row.sides):
-                read_side(row.experiment, side, noted=noted)
+        experiment = row.experiment
+        if not isinstance(experiment.data, StageData):
+            if experiment.backbone.frozen:
+                frozen.setdefault(_maps_key(experiment), []).append(experiment)
+        elif experiment.data not in rendered:
+            rendered.append(experiment.data)
+            render_sides(experiment.data, test_clips=row.judging.test_clips, noted=noted)
+    for experiments in frozen.values():
+        keep_maps(list({each.data.split: each for each in experiments}.values()), noted=noted)
+
+
+def _maps_key(experiment: Experiment) -> str:
+    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
+    data = experiment.data.model_copy(update={"split": ""})
+    return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,28 @@ def read_side(experiment: Experiment, name: str, *, test_clips: int | None = Non
     return _table_side(experiment, data, name, digest, noted)
 
 
+def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
+    """Computes the maps of a frozen backbone that are not kept yet, for all sides of experiments that share it.
+
+    Args:
+        experiments: on tables, alike in all that maps depend on; they may differ in their splits.
+        noted: is told what is being computed.
+    """
+    videos: dict[str, Path] = {}
+    first, table = experiments[0], None
+    for experiment in experiments:
+        if isinstance(experiment.data, TableData):
+            found = table_sides(experiment.data)
+            actors, _ = table_actors(TABLE_TESTS[0], found.sides)
+            videos.update(found.videos)
+            videos.update(_test_videos(experiment.data, actors))
+            table = found.table
+    if isinstance(first.data, TableData) and table is not None:
+        folder = root_of(first.data) / first.data.features
+        noted(f"maps of {len(videos)} videos are in {folder}, or computed now")
+        kept_features(first, first.data, videos, table=table)
+
+
 def key_frame(
     experiment: Experiment, side: str, clip: tuple[int, ClipName], *, test_clips: int | None = None
 ) -> UInt8[np.ndarray, "rows cols 3"]:
