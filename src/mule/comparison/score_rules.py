@@ -80,6 +80,7 @@ COMBINED_SCORES = (
             "fisher(exp-pe+whole-memory)",
             "fisher(max-logit+whole-memory)",
             "fisher(exp-belief+whole-memory)",
+            "fisher(exp-pe+exp-pe+whole-memory)",
             "fisher(exp-pe+knn)",
         )
         if name != DECIDING_SCORE
