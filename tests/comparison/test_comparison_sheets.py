@@ -191,7 +191,7 @@ def test_the_page_says_what_was_run_and_what_the_numbers_are_not(findings, tmp_p
     linked = re.findall(r"\]\((figures/[^)]+\.png)\)", text)
     assert {tmp_path / name for name in linked} == {*figures, pictures}
     write_docs(findings, tmp_path / "docs.md", figures=figures, told=TOLD, resamples=20)
-    copies = re.findall(r"\]\((pictures/results/[^)]+\.png)\)", (tmp_path / "docs.md").read_text())
+    copies = re.findall(r"\]\((pictures/docs/[^)]+\.png)\)", (tmp_path / "docs.md").read_text())
     assert len(copies) == len(figures)
     assert all((tmp_path / name).is_file() for name in copies)
     assert JUDGING.convention in text

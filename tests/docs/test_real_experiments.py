@@ -36,7 +36,10 @@ def test_a_frozen_i3d_sees_and_only_what_is_right_of_it_learns(path, system):
     assert sum(p.numel() for p in model.parameters()) < 4e6
 
 
-def test_one_recipe_for_all_real_data():
-    kept = {"seed", "system", "sizes", "backbone", "objective", "optimizer", "schedule"}
+def test_one_recipe_for_all_real_data_and_wider_relations_where_clips_are_many():
+    kept = {"seed", "system", "backbone", "objective", "optimizer", "schedule"}
     recipes = {load_experiment(path).model_dump_json(include=kept) for path in FILES}
     assert len(recipes) == 1
+    sizes = {path.stem: load_experiment(path).sizes for path in FILES}
+    assert {name for name, size in sizes.items() if size == "medium"} == {"jhmdb_i3d", "jhmdb_i3d_tiles2"}
+    assert set(sizes.values()) == {"small", "medium"}
