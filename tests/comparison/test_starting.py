@@ -49,6 +49,14 @@ def test_a_finished_comparison_trains_no_backbone_again(compared):
     assert times_of(asked.out / "starts") == before
 
 
+def test_a_start_that_has_changed_is_refused_and_not_taken_for_the_new_one(compared):
+    asked, _ = compared
+    root = asked.contestants[0].experiment.data.root
+    longer = Contestant("backbone", tiny_experiment(root, training__epochs=3))
+    with pytest.raises(ConfigError, match=r"backbone-A-s0: training\.epochs was 2, is 3"):
+        compare(replace(asked, start=longer), watch=watched_by_nobody, noted=silent)
+
+
 def test_the_budget_says_what_rows_began_with(compared):
     _, done = compared
     assert done.budget.endswith("from a backbone that backbone has trained on the same clips for 4 steps")

@@ -95,7 +95,7 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
     rows = planned_rows(contestants, asked.out, seeds=asked.seeds, splits=asked.splits, judging=asked.judging)
     starts = () if asked.start is None else planned_starts(asked.start, rows, asked.out)
     rows = begun_with(rows, starts) if starts else rows
-    require_same_rows(rows)
+    require_same_rows([*starts, *rows])
     waiting = [row for row in rows if results_of(row) is None]
     prepare(waiting, noted=noted)
     late = _trained_first(starts, waiting, asked, noted=noted)

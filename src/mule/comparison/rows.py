@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from mule.build import run_experiment
 from mule.build_data import Noted
@@ -108,7 +108,27 @@ def _same_training(row: Row, rows: Sequence[Row]) -> Path | None:
     return next((each.folder for each in rows if each.experiment == twin), None)
 
 
-def require_same_rows(rows: Sequence[Row]) -> None:
+@runtime_checkable
+class Begun(Protocol):
+    """A training with a folder of its own: a row's, or that of the backbone rows begin with."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def experiment(self) -> Experiment:
+        """What it trains."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        ...
+
+
+def require_same_rows(rows: Sequence[Begun]) -> None:
     """What the folders of the rows hold, if anything, is of the same experiments.
 
     Raises:
