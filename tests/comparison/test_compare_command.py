@@ -1,17 +1,19 @@
 """`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
 
 import json
+from pathlib import Path
 
 import pytest
 import typer
 from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
 from typer.testing import CliRunner
 
+from mule.cli import show_compare
 from mule.cli.compare import compare
 from mule.cli.evaluate import app as evaluate_app
 from mule.cli.main import app as main_app
 from mule.comparison import equal
-from mule.config import experiment_toml
+from mule.config import StageData, experiment_toml
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
 
@@ -189,3 +191,21 @@ def test_rows_in_processes_of_their_own_find_what_rows_in_this_one_found(app, co
             )
             assert here["scores"].keys() == there["scores"].keys()
             assert here["mean_ap"] == pytest.approx(there["mean_ap"], abs=1e-9)
+
+
+def test_one_experiment_under_several_systems_is_as_many_contestants():
+    file = Path(__file__).resolve().parents[2] / "experiments" / "stage_mule.toml"
+    found = show_compare.contestants([file], [], ["mule", "dear"])
+    assert [(each.name, each.experiment.system) for each in found] == [
+        ("stage_mule_mule", "mule"),
+        ("stage_mule_dear", "dear"),
+    ]
+    (alone,) = show_compare.contestants([file], [], [])
+    assert (alone.name, alone.experiment) == ("stage_mule", found[0].experiment)
+
+
+def test_a_start_has_of_the_settings_of_rows_those_of_the_data_alone():
+    file = Path(__file__).resolve().parents[2] / "experiments" / "backbone_stage.toml"
+    start = show_compare.start_of(file, ["data.train_clips=64", "training.epochs=1"]).experiment
+    assert isinstance(start.data, StageData)
+    assert (start.data.train_clips, start.training.epochs) == (64, 20)
