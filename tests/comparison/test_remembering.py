@@ -38,7 +38,7 @@ def sides():
 def test_evidence_of_neighbours_adds_to_the_networks(sides, kind):
     train, val, test = (replace(each, kind=kind) for each in sides)
     memory = remembered_of(train, val, model=MODEL).memory
-    weighed = weigh(memory, test.features)
+    weighed = weigh(memory, test.remembered)
     near = memory.labels[weighed.neighbours.index]  # actors × neighbours × classes
     weight = weighed.weight[:, :, None]
     scale = memory.kernel.calibrated_evidence_scale()
@@ -63,7 +63,7 @@ def test_what_decides_is_the_same_in_a_table_and_when_watching(sides):
     """The parts a judge of watched actors combines are those of the score that tables are judged by."""
     train, val, test = sides
     content = remembered_of(train, val, model=MODEL)
-    ranks = Judge(None, train.classes, content)(test.outputs, test.features).ranks
+    ranks = Judge(None, train.classes, content)(test.outputs, test.remembered).ranks
     rule = score_rule(DECIDING_SCORE)
     assert isinstance(rule, FisherRule)
     rule.fit(train, val)

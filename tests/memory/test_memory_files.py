@@ -89,7 +89,7 @@ def rewritten(path, *, card=None, tensors=None):
 def test_another_version_is_refused(written):
     rewritten(written, card={"format": "mule-memory-9"})
     with pytest.raises(
-        MemoryFileError, match="must be a memory in the format mule-memory-1; got 'mule-memory-9'"
+        MemoryFileError, match="must be a memory in the format mule-memory-2; got 'mule-memory-9'"
     ):
         read_memory(written)
 
@@ -138,7 +138,7 @@ def test_a_file_cut_short_or_missing_is_refused(written, tmp_path):
         read_memory(tmp_path / "nothing")
     path = tmp_path / "weights.safetensors"
     path.write_bytes(safetensors.torch.save({"w": torch.ones(1)}))
-    with pytest.raises(MemoryFileError, match="must be a memory in the format mule-memory-1; got None"):
+    with pytest.raises(MemoryFileError, match="must be a memory in the format mule-memory-2; got None"):
         read_memory(path)
 
 

@@ -8,7 +8,7 @@ from remembered_worlds import MODEL, NAMES, held_out, places, small_memory
 from strategies import unchecked
 
 from mule.errors import NotFinite, RangeError, ShapeError
-from mule.memory.memory import EvidenceMemory, Places, require_same_model, unit_features
+from mule.memory.memory import EvidenceMemory, Places, require_same_model, unit_features, whole_features
 
 
 def changed(memory, **parts):
@@ -37,6 +37,17 @@ def test_features_become_unit_vectors_whatever_their_length():
             unit_features(scale * features), features / features.norm(dim=1, keepdim=True)
         )
     assert unit_features(torch.zeros(1, 4)).tolist() == [[0.0] * 4]
+
+
+def test_what_is_remembered_is_as_far_apart_as_both_its_halves_in_the_mean():
+    """d² of [z/‖z‖ | a/‖a‖] on the unit sphere: the mean of both d², however long z and a are."""
+    random = torch.Generator().manual_seed(0)
+    related, looks = torch.randn(6, 5, generator=random), 100 * torch.randn(6, 9, generator=random).abs()
+    whole, *halves = (
+        torch.cdist(unit_features(each), unit_features(each)).square()
+        for each in (whole_features(related, looks), related, looks)
+    )
+    torch.testing.assert_close(whole, sum(halves) / 2)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def copy(bundle_dir, tmp_path):
 
 
 def test_a_bundle_says_what_it_is(bundle, bundle_dir):
-    assert bundle.judge.score_names == ("PE of log", "memory vacuity")
+    assert bundle.judge.score_names == ("PE of log", "PE of log", "memory vacuity")
     assert len(bundle.classes) == 14
     card = json.loads((bundle_dir / BUNDLE).read_text())
     assert card["detector"] == "scene"
@@ -43,7 +43,7 @@ def test_held_out_actors_are_judged_as_watched_ones_are(bundle, bundle_dir):
     nearest = distance.argsort()[: memory.kernel.num_neighbours]
     width = memory.kernel.reach * memory.scales[nearest].double() * memory.kernel.typical_scale
     trust = torch.exp(-distance[nearest].square() / width).mean()
-    torch.testing.assert_close(judged.ranks[0, 1], -trust.log(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(judged.ranks[0, -1], -trust.log(), rtol=1e-3, atol=1e-3)
 
 
 def test_the_probability_of_an_action_is_the_sigmoid_where_the_memory_is_silent(bundle):

@@ -3,7 +3,7 @@
 import torch
 
 from mule.features.maps import FeatureMaps
-from mule.model import ModelOutput, SceneBoxes
+from mule.model import SceneBoxes
 from mule.records import Evidence
 from mule.watching.contributing import contributions, log_odds
 
@@ -34,18 +34,16 @@ def by_width(maps, scene):
         others = width[scene.actor_clip_index == clip].sum() - width[row]
         total[row] = others + scene.objects_xyxy_px[scene.object_clip_index == clip, 2].sum()
     outputs = torch.stack([torch.full_like(total, -9.0), total], dim=1)
-    none = torch.zeros(0)
-    return ModelOutput(outputs, read_outputs(outputs), outputs, none.reshape(0, 1), scene.actor_clip_index)
+    return tied(outputs)
 
 
-def read_outputs(outputs):
+def tied(outputs):
     return Evidence(outputs.exp(), (-outputs).exp())
 
 
 def found(actors, objects):
     scene = boxes(actors, objects)
-    evidence = by_width([MAPS], scene).evidence
-    return contributions(MAPS, scene, evidence, decide=by_width, read=lambda output: output.evidence)
+    return contributions(MAPS, scene, by_width([MAPS], scene), read=by_width)
 
 
 def test_nobody_contributes_to_nobody():
@@ -59,7 +57,7 @@ def test_one_actor_alone_owes_nothing_to_anybody():
 
 def test_tied_evidence_is_its_own_log_odds():
     outputs = torch.tensor([[-2.0, 0.0, 3.0]])
-    torch.testing.assert_close(log_odds(read_outputs(outputs)), outputs)
+    torch.testing.assert_close(log_odds(tied(outputs)), outputs)
 
 
 def test_the_widest_object_contributed_most_by_its_share_of_all_changes():
@@ -80,11 +78,6 @@ def test_where_nothing_changes_nobody_contributed():
     scene = boxes([1.0, 1.0], [1.0])
 
     def deaf(maps, scene):  # noqa: ARG001
-        outputs = torch.ones(len(scene.actor_clip_index), 2)
-        return ModelOutput(outputs, read_outputs(outputs), outputs, torch.zeros(0, 1), scene.actor_clip_index)
+        return tied(torch.ones(len(scene.actor_clip_index), 2))
 
-    evidence = deaf([MAPS], scene).evidence
-    assert contributions(MAPS, scene, evidence, decide=deaf, read=lambda output: output.evidence) == [
-        None,
-        None,
-    ]
+    assert contributions(MAPS, scene, deaf([MAPS], scene), read=deaf) == [None, None]

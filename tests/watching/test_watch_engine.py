@@ -6,10 +6,14 @@ import pytest
 import torch
 from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
+from mule.build import load_run
+from mule.comparison.output_files import OutputsOf
 from mule.config import StageData
 from mule.errors import DetectorError, RangeError, VideoError
-from mule.watching.looking import Rhythm
+from mule.video.reading import Clip
+from mule.watching.looking import Rhythm, Scene, Sight
 from mule.watching.moments import decide, problems_of
+from mule.watching.recogniser import Recogniser
 from mule.watching.watch import WatchSettings, open_watch, watch
 
 LEFT, RIGHT = (0.05, 0.2, 0.4, 0.9), (0.55, 0.2, 0.95, 0.9)
@@ -163,21 +167,54 @@ def test_clips_lie_inside_the_source_and_windows_behind_its_end_go_on(bundle, li
     assert all(0 <= window.times_s[0] <= window.times_s[-1] < 2 for window in inside)
 
 
+def clip_of(sample, bundle):
+    """A rendered clip as if it had been read from a video at its middle."""
+    key_s = Fraction(len(sample.frames) // 2, 16)
+    window = next(iter(Rhythm(Fraction(1), bundle.needs.shape, Fraction(16), None).windows(key_s)))
+    frames = torch.stack([sample.frames[int(time_s * 16)] for time_s in window.times_s])
+    return Clip(window, frames, (frames.shape[2], frames.shape[3]), 0)
+
+
 def test_clips_are_what_the_network_was_validated_on(bundle, run_dir):
     """Pixels of a window equal those of the rendered clip that validation reads."""
-    from mule.build import load_run, normalisation
+    from mule.build import normalisation
     from mule.build_data import stage_clips, views
 
     experiment = load_run(run_dir).experiment
     assert isinstance(experiment.data, StageData)
     sample = stage_clips(experiment.data, "val", noted=lambda _: None)[0]
     view = views(experiment, normalisation(experiment))[1](sample, torch.Generator())
-    key = len(sample.frames) // 2
-    window = next(
-        iter(Rhythm(Fraction(1), bundle.needs.shape, Fraction(16), None).windows(Fraction(key, 16)))
+    torch.testing.assert_close(bundle.needs.pixels(clip_of(sample, bundle).frames)[0], view.pixels)
+
+
+def test_what_is_seen_and_remembered_of_watched_actors_is_what_validation_kept(bundle, run_dir):
+    """The same clip and boxes, once read by a comparison and once looked at: outputs and memory features are equal."""
+    from mule.build_data import stage_clips
+
+    source = OutputsOf(run_dir, load_run(run_dir).experiment)
+    kept = source.on("val", noted=lambda _: None)
+    data = source.experiment.data
+    assert isinstance(data, StageData)
+    sample = stage_clips(data, "val", noted=lambda _: None)[0]
+    clip = clip_of(sample, bundle)
+    rows, cols = clip.source_size
+    scale = torch.tensor([cols, rows, cols, rows]).float()
+    scene = Scene(
+        Sight(clip, clip.window.key_time_s, is_key=True, arrived_at=0.0),
+        boxes_xyxy_px=sample.actor_boxes_xyxy_unit.float() * scale,
+        scores=torch.ones(len(sample.actor_boxes_xyxy_unit)),
+        track_ids=torch.arange(len(sample.actor_boxes_xyxy_unit)),
+        objects_xyxy_px=sample.object_boxes_xyxy_unit.float() * scale,
+        object_names=("thing",) * len(sample.object_boxes_xyxy_unit),
+        tracker={},
     )
-    frames = torch.stack([sample.frames[int(time_s * 16)] for time_s in window.times_s])
-    torch.testing.assert_close(bundle.needs.pixels(frames)[0], view.pixels)
+    looks = Recogniser(bundle)(scene)
+    here = torch.from_numpy(kept.clip_index == 0)
+    torch.testing.assert_close(looks.outputs, kept.outputs[here], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(looks.features, kept.remembered[here], rtol=1e-4, atol=1e-5)
+    remembered = bundle.judge.remembered
+    assert remembered is not None
+    assert looks.features.shape[1] == remembered.memory.dim > kept.features.shape[1]
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(24, 43), (25, 31)])

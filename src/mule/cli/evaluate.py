@@ -194,3 +194,37 @@ def ensemble(
     )
     results = judge_ensemble(runs, sides=splits or (), judging=judging, noted=show_compare.noted)
     show_compare.side_results(results)
+
+
+@app.command()
+def agreement(
+    first: Annotated[Path, typer.Argument(help="OUT/outcomes-SIDE.csv of a comparison.")],
+    second: Annotated[Path, typer.Argument(help="The same of another, on other data.")],
+    names: Annotated[
+        tuple[str, str], typer.Option("--names", metavar="FIRST SECOND", help="What to call the two.")
+    ] = ("first", "second"),
+    docs: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+) -> None:
+    """Which novelty scores do well on two data sets, and which on one alone."""
+    from mule.cli import show_agreement
+
+    show_agreement.agreement(first, second, names, docs)
+
+
+@app.command()
+def far(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    actors: Annotated[Path, typer.Option(help="A table of actors in other videos.")],
+    videos: Annotated[Path, typer.Option(help="The folder of these videos.")],
+    scores: ScoresOption = None,
+    settings: SettingsOption = None,
+    resamples: ClipResamplesOption = 1000,
+) -> None:
+    """Far novelty: known actors of a run's test side against the actors of other videos.
+
+    Those who do an action of a known name are left out. Other videos differ in more than actions, so this is easier than
+    novel actions on the test side itself.
+    """
+    from mule.cli import show_far
+
+    show_far.far(run_dir, actors, videos, settings=settings or [], scores=scores or [], resamples=resamples)

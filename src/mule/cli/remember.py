@@ -13,7 +13,7 @@ from mule.build_maps import kept_features
 from mule.cli.show_compare import experiment_of, noted
 from mule.comparison.memory_rules import seen_actors
 from mule.comparison.output_files import OutputsOf, weights_digest
-from mule.comparison.outputs import outputs_of
+from mule.comparison.outputs import SideOutputs, outputs_of
 from mule.comparison.remembering import remembered_of
 from mule.comparison.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
 from mule.config import StageData, TableData
@@ -68,6 +68,15 @@ def seen_in_table(
     run_dir: Path, table_file: Path, videos: Path, *, settings: Sequence[str], doing: str | None = None
 ) -> LabelledActors:
     """The actors of a table as a run sees them; with `doing`, those that do this action."""
+    outputs = outputs_in_table(run_dir, table_file, videos, settings=settings, doing=doing)
+    labels = torch.from_numpy(outputs.truth.labels).float()
+    return LabelledActors(replace(seen_actors(outputs), labels=labels), outputs.truth.classes)
+
+
+def outputs_in_table(
+    run_dir: Path, table_file: Path, videos: Path, *, settings: Sequence[str], doing: str | None = None
+) -> SideOutputs:
+    """All that a run says of the actors of a table."""
     run = load_run(run_dir)._replace(experiment=experiment_of(run_dir, settings))
     table = read_actor_table(table_file)
     if doing is not None:
@@ -77,9 +86,7 @@ def seen_in_table(
             )
         table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
     table = _with_classes(table, run.classes)
-    outputs = outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
-    labels = torch.from_numpy(outputs.truth.labels).float()
-    return LabelledActors(replace(seen_actors(outputs), labels=labels), table.classes)
+    return outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
 
 
 def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:

@@ -1,5 +1,6 @@
 """From a finished run to a bundle, and what became of it, in words."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def held_out_outputs(val: SideOutputs) -> HeldOutOutputs:
         track_index.append(tracks.setdefault(key, len(tracks)) if actor_id else NO_TRACK)
     return HeldOutOutputs(
         val.outputs[is_known].float(),
-        val.features[is_known].float(),
+        val.remembered[is_known],
         torch.from_numpy(val.clip_index)[is_known],
         torch.tensor(track_index, dtype=torch.int64)[is_known],
     )
@@ -137,7 +138,10 @@ def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment
 def _told(out: Path) -> None:
     found = read_bundle(out)
     remembered = found.judge.remembered
-    scores = " and ".join(found.judge.score_names)
+    scores = " and ".join(
+        name if times == 1 else f"{name} ({times} times)"
+        for name, times in Counter(found.judge.score_names).items()
+    )
     size_mb = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
     typer.echo(f"{out}: {len(found.classes)} actions, {size_mb:.1f} MB, weights {found.fingerprint}…")
     typer.echo(

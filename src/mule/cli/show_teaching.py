@@ -145,7 +145,7 @@ class TeachingTest:
     def _seen(self, content: Remembered) -> "_Seen":
         judge = Judge(self._decide, self._classes, content)
         usual = usual_novelty(judge, held_out_outputs(self._val))
-        found = judge(self.test.outputs.float(), self.test.features.float())
+        found = judge(self.test.outputs.float(), self.test.remembered)
         threshold = promised_threshold(usual.combined.together.held_out, alarm_rate=ALARM_RATE)
         is_flagged = threshold.decide(usual.statistic(found.ranks)).is_novel
         order: Tensor = probability_order(found.together).double()

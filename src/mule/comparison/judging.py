@@ -155,7 +155,7 @@ def result_key(source: OutputsOf, side: str, judging: Judging) -> str:
     keys = [source.key(each) for each in (TRAIN, VAL, side)]
     judged_how = {"format": FORMAT, "scores": judging.scores, "convention": judging.convention}
     if find_system(source.experiment.system).has_memory:
-        judged_how["reads"] = "network and memory"
+        judged_how["reads"] = "network and whole memory"
     return hashlib.sha256(json.dumps([keys, judged_how]).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Scores that ask a memory of training actors, for any network: ours, and every rival's the same way.
 
-    memory           G-Vac: nobody remembered is near
-    whole-memory     the same of a memory that also holds what the backbone saw: [z / ‖z‖ | a / ‖a‖]
+    whole-memory     G-Vac: nobody remembered is near, by [z / ‖z‖ | a / ‖a‖]
+    memory           the same of a memory that holds what the last layer saw alone, z / ‖z‖
     discounted-pe    GD-PE: the network's evidence, discounted by the memory's trust
     agreement-pe     A-PE: evidence for actions that neighbours do as well
 
@@ -19,7 +19,7 @@ from mule.comparison.outputs import SideOutputs
 from mule.errors import MissingOutputs, NotFitted
 from mule.memory.building import SeenActors, build_memory
 from mule.memory.kernel import Weighed, reach_of, vacuity_novelty, weigh
-from mule.memory.memory import EvidenceMemory, Places, unit_features
+from mule.memory.memory import EvidenceMemory, Places
 from mule.memory.opinion import agreement_novelty, class_weights, discounted_evidence_novelty
 from mule.records import Novelty
 
@@ -36,7 +36,7 @@ def seen_actors(outputs: SideOutputs) -> SeenActors:
         torch.tensor([clip.key_time_s for clip in clips], dtype=torch.float64),
         torch.from_numpy(outputs.truth.boxes_xyxy_unit.clip(0, 1)),
     )
-    return SeenActors(outputs.features.float(), torch.from_numpy(outputs.labels).float(), places)
+    return SeenActors(outputs.remembered, torch.from_numpy(outputs.labels).float(), places)
 
 
 def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
@@ -45,8 +45,8 @@ def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
 
 
 def whole_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
-    """What the last layer saw of each actor beside what the backbone did, neither outweighing the other."""
-    return torch.cat([unit_features(outputs.features), unit_features(outputs.looks)], dim=1)
+    """The same beside what the backbone saw of each actor."""
+    return outputs.remembered
 
 
 def known_of(outputs: SideOutputs) -> SeenActors:

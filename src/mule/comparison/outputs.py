@@ -33,6 +33,7 @@ from mule.evidence.head import EvidenceHead
 from mule.evidence.opinion import beta_parameters
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import context_map
+from mule.memory.memory import whole_features
 from mule.model import MuleModel, RelationModel, SceneBoxes, looks_of
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.records import Evidence
@@ -90,6 +91,11 @@ class SideOutputs:
         """The same for rivals' scores."""
         logits = one_logit_per_action(self.outputs, len(self.classes))
         return StoredOutputs(logits, self.features, self.readout, self.dropout_logits)
+
+    @cached_property
+    def remembered(self) -> Float[Tensor, "actors whole"]:
+        """What a memory keeps of each actor."""
+        return whole_features(self.features.float(), self.looks.float())
 
     @cached_property
     def probability(self) -> Float[np.ndarray, "actors classes"]:

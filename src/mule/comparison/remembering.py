@@ -43,7 +43,7 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
         )
     is_known = torch.from_numpy(val.labels.any(axis=1))
     held_out = HeldOut(
-        val.features[is_known].float(),
+        val.remembered[is_known],
         val.stored.logits[is_known].float(),
         torch.from_numpy(val.labels)[is_known].float(),
         val.classes,
@@ -65,7 +65,7 @@ def reading_of(system: str, train: SideOutputs, val: SideOutputs, *, model: str)
     def together(outputs: SideOutputs) -> SideOutputs:
         logits = outputs.stored.logits.float()
         network = Evidence(exp_evidence(logits), exp_evidence(-logits))
-        said = memory_evidence(memory, weigh(memory, outputs.features.float()))
+        said = memory_evidence(memory, weigh(memory, outputs.remembered))
         return replace(outputs, kind="tied", evidence=fused(network, said))
 
     return together

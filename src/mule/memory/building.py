@@ -26,7 +26,7 @@ from mule.records import Evidence
 
 @dataclass(frozen=True)
 class SeenActors:
-    """Actors that a memory may take in: what the network's last layer saw of each, what it did, and where."""
+    """Actors that a memory may take in: what is remembered of each (`whole_features`), what it did, and where."""
 
     features: Float[Tensor, "actors dim"]
     labels: Shaped[Tensor, "actors classes"]
@@ -42,8 +42,8 @@ class SeenActors:
         if is_nothing.any():
             raise RangeError(
                 f"a remembered actor must have a feature other than zeros; {int(is_nothing.sum())} of "
-                f"{len(self.features)} have not, the first is actor {int(torch.nonzero(is_nothing)[0])}. The network's "
-                "last layer is dead for them."
+                f"{len(self.features)} have not, the first is actor {int(torch.nonzero(is_nothing)[0])}. The network is "
+                "dead for them."
             )
 
     def at(self, rows: Shaped[Tensor, " chosen"]) -> "SeenActors":

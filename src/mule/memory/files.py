@@ -25,7 +25,7 @@ from mule.memory.memory import EvidenceMemory, Kernel, Places
 from mule.memory.taught import Remembered, TaughtAction, Whitening
 from mule.whole_files import growing_file, write_to_disk
 
-FORMAT = "mule-memory-1"
+FORMAT = "mule-memory-2"
 CARD = "card"
 
 

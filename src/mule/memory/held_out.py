@@ -19,7 +19,7 @@ class HeldOut:
     """
 
     features: Float32[Tensor, "actors dim"]
-    """What the network's last layer saw, as it was."""
+    """What a memory keeps of each actor."""
     outputs: Float32[Tensor, "actors classes"]
     """h: the network's raw output for each action, whose sign says for or against."""
     labels: Float32[Tensor, "actors classes"]

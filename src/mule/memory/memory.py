@@ -131,7 +131,7 @@ class EvidenceMemory:
     """
 
     features: Float32[Tensor, "entries dim"]
-    """z / ‖z‖: what the network's last layer saw, on the unit sphere."""
+    """What was seen of each actor (`whole_features`), on the unit sphere."""
     labels: Float32[Tensor, "entries classes"]
     """How surely each entry did each action, from 0 to 1."""
     counts: Float32[Tensor, " entries"]
@@ -173,6 +173,17 @@ def unit_features(features: Float[Tensor, "actors dim"]) -> Float[Tensor, "actor
     # the largest entry first, so that neither huge nor tiny features square out of range
     largest = features.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(features.dtype).tiny)
     return F.normalize(features / largest, dim=1)
+
+
+def whole_features(
+    related: Float[Tensor, "actors dim"], looks: Float[Tensor, "actors channels"]
+) -> Float[Tensor, "actors whole"]:
+    """What is remembered of an actor: [z/‖z‖ | a/‖a‖], what the last layer saw beside what the backbone saw in the box.
+
+    The last layer's feature tells known actions apart and lets go of the rest; the backbone's still has it. Neither
+    outweighs the other.
+    """
+    return torch.cat([unit_features(related), unit_features(looks)], dim=1)
 
 
 def require_fingerprint(model: str) -> None:

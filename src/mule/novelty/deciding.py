@@ -1,7 +1,7 @@
 """The score that decides whether an actor is novel unless told otherwise: one recipe for every data set.
 
     outputs h ─▶ evidence e⁺ = e^h, e⁻ = e^−h ─▶ novelty of the network ─┐
-    features z ─▶ memory ─▶ trust t ───────────▶ vacuity −log t ─────────┴─ each its p-value ─▶ −Σ log p
+    [z | a] ────▶ memory ─▶ trust t ───────────▶ vacuity −log t ─────────┴─ each its p-value ─▶ −Σ log p
 
 Judging a table and watching a stream both read it from here.
 """
@@ -17,10 +17,10 @@ from mule.evidence.head import exp_evidence
 from mule.novelty.scores import belief_novelty
 from mule.records import Evidence, Novelty
 
-MEMORY = "memory"
+MEMORY = "whole-memory"
 """The part that a memory gives: its vacuity."""
-DECIDING_PARTS: tuple[str, ...] = ("exp-pe", MEMORY)
-"""What is combined by Fisher's rule."""
+DECIDING_PARTS: tuple[str, ...] = ("exp-pe", "exp-pe", MEMORY)
+"""What is combined by Fisher's rule; a part named twice weighs twice (chosen in docs/PREREGISTRATION.md, section 8)."""
 
 
 def exp_belief_novelty(logits: Float[Tensor, "actors classes"]) -> Novelty:

@@ -49,7 +49,7 @@ DETECTOR = "detector.safetensors"
 """A bundle's own detector, in its folder."""
 BUILTIN = "builtin"
 """The model that comes with the package."""
-FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-1"
+FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-2"
 SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes written beside them."""
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
@@ -85,7 +85,8 @@ class HeldOutOutputs:
     """Held-out known actors as the network saw them, which no later change of the memory makes stale."""
 
     outputs: Float[Tensor, "actors outputs"]
-    features: Float[Tensor, "actors dim"]
+    features: Float[Tensor, "actors whole"]
+    """What a memory keeps of each (`mule.memory.memory.whole_features`)."""
     clip_index: Int[Tensor, " actors"]
     track_index: Int[Tensor, " actors"]
 

@@ -15,15 +15,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.features.maps import FeatureMaps
-from mule.model import ModelOutput, SceneBoxes
+from mule.model import SceneBoxes
 from mule.records import Evidence
 
 MOST_LEFT_OUT = 16
 """So many are left out at most, objects first, then actors in their order: a crowd would cost a network each."""
 LEAST_CHANGE = 1e-6
 
-Decide = Callable[[Sequence[FeatureMaps], SceneBoxes], ModelOutput]
-Read = Callable[[ModelOutput], Evidence]
+Read = Callable[[Sequence[FeatureMaps], SceneBoxes], Evidence]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def log_odds(evidence: Evidence) -> Float[Tensor, "actors classes"]:
 
 
 def contributions(
-    maps: FeatureMaps, boxes: SceneBoxes, evidence: Evidence, *, decide: Decide, read: Read
+    maps: FeatureMaps, boxes: SceneBoxes, evidence: Evidence, *, read: Read
 ) -> list[Contribution | None]:
     """What contributed most to each actor of one clip; None where nothing did.
 
@@ -50,8 +49,7 @@ def contributions(
         maps: of the one clip.
         boxes: of its actors and objects.
         evidence: what was found with everybody there.
-        decide: the network behind the backbone.
-        read: its evidence.
+        read: the evidence of the network behind the backbone.
     """
     num_actors, num_objects = len(boxes.actors_xyxy_px), len(boxes.objects_xyxy_px)
     left_out = [(False, index) for index in range(num_objects)]
@@ -59,7 +57,7 @@ def contributions(
     left_out = left_out[:MOST_LEFT_OUT]
     if not num_actors or not left_out:
         return [None] * num_actors
-    found = read(decide([_copies(maps, len(left_out))], _without(boxes, left_out)))
+    found = read([_copies(maps, len(left_out))], _without(boxes, left_out))
     deciding = evidence.positive.div(evidence.positive + evidence.negative + 2).argmax(dim=1)
     before = log_odds(evidence)[torch.arange(num_actors), deciding]
     change = torch.zeros(num_actors, len(left_out))

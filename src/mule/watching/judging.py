@@ -90,7 +90,7 @@ class Judge:
     def __call__(
         self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
     ) -> Judged:
-        """What is to be said of each actor, from the raw outputs and what the last layer saw."""
+        """What is to be said of each actor, from the raw outputs and what a memory keeps of it."""
         if self.remembered is None:
             network = self._evidence(outputs)
             rank = positive_log_evidence_novelty(network).rank.double()

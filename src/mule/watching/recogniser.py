@@ -1,5 +1,6 @@
 """A clip and the boxes in it become, for every actor: evidence, trust, calibrated novelty and reasons."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -7,9 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mule.detection.boxes import px_from_unit, unit_from_px
+from mule.features.maps import FeatureMaps
+from mule.memory.memory import whole_features
 from mule.memory.reasons import Reason
 from mule.memory.reasons import reasons as remembered_reasons
-from mule.model import ModelOutput, SceneBoxes
+from mule.model import SceneBoxes, looks_of
 from mule.novelty.calibration import CalibratedNovelty
 from mule.video.transforms import clip_boxes
 from mule.watching.bundle import Bundle
@@ -26,8 +29,10 @@ class Looks:
 
     is_seen: Bool[Tensor, " actors"]
     """Of the scene's actors: false for a sliver that covers no pixel of what the network sees; it has no row below."""
-    output: ModelOutput
-    """As the network gave it: what calibration keeps of held-out actors."""
+    outputs: Float[Tensor, "seen outputs"]
+    """As the network gave them: what calibration keeps of held-out actors, with the features below."""
+    features: Float[Tensor, "seen whole"]
+    """What a memory keeps of each."""
     judged: Judged
     calibrated: CalibratedNovelty
     statistic: Float[Tensor, " seen"]
@@ -47,20 +52,21 @@ class Recogniser:
     @torch.inference_mode()
     def __call__(self, scene: Scene) -> Looks:
         """What is to be said of each actor of the scene by this look alone."""
-        model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
+        judge, usual = self._bundle.judge, self._bundle.usual
         pixels = self._bundle.needs.pixels(scene.sight.clip.frames)
         boxes, is_seen, objects = _network_boxes(scene, (pixels.shape[3], pixels.shape[4]))
-        maps = model.backbone(pixels)
-        output = model.decide([maps], boxes)
-        judged = judge(output.outputs, output.features)
+        maps = self._bundle.model.backbone(pixels)
+        outputs, features = self._said([maps], boxes)
+        judged = judge(outputs, features)
         found: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
         if self._explains:
             found = contributions(
-                maps, boxes, judged.network, decide=model.decide, read=lambda each: self._read(each).network
+                maps, boxes, judged.network, read=lambda *each: judge(*self._said(*each)).network
             )
         return Looks(
             is_seen=is_seen,
-            output=output,
+            outputs=outputs,
+            features=features,
             judged=judged,
             calibrated=usual.of_one_look(judged.ranks),
             statistic=usual.statistic(judged.ranks),
@@ -68,8 +74,10 @@ class Recogniser:
             contributions=[_in_scene(each, is_seen, objects) for each in found],
         )
 
-    def _read(self, output: ModelOutput) -> Judged:
-        return self._bundle.judge(output.outputs, output.features)
+    def _said(self, maps: Sequence[FeatureMaps], boxes: SceneBoxes) -> tuple[Tensor, Tensor]:
+        """The raw outputs for each actor, and what a memory keeps of it."""
+        output = self._bundle.model.decide(maps, boxes)
+        return output.outputs, whole_features(output.features, looks_of(maps, boxes))
 
     def _remembered(self, judged: Judged) -> list[list[Reason]]:
         remembered = self._bundle.judge.remembered

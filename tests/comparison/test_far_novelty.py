@@ -1,0 +1,64 @@
+"""Known actors against those of other videos: who is taken, who is left out, and that nothing is mixed up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_outputs import made_outputs
+from sklearn.metrics import roc_auc_score
+
+from mule.comparison.far import against_far
+from mule.comparison.judging import Judging, judged, yardstick_of
+from mule.comparison.score_rules import score_rules
+from mule.datasets.samples import ClipName
+from mule.errors import RangeError
+
+FACTS = {"key": "", "system": "mule", "side": "far", "side_digest": "", "weights_sha256": "0" * 64}
+
+
+def other_videos(num_actors, *, actions, seed=7):
+    """Actors of other videos: one after another does each action."""
+    found = made_outputs(num_actors, seed=seed, shift=1.0)
+    labels = np.eye(len(actions), dtype=bool)[np.arange(num_actors) % len(actions)]
+    return replace(
+        found,
+        truth=replace(found.truth, classes=actions, labels=labels),
+        clip_names=tuple(ClipName(f"other{i}", 1.0) for i in range(num_actors)),
+    )
+
+
+def test_whoever_does_an_action_of_a_known_name_is_left_out():
+    test, far = made_outputs(12, seed=2), other_videos(9, actions=("fence", "run", "skate"))
+    test = replace(test, truth=replace(test.truth, is_novel=np.arange(12) >= 10))
+    side = against_far(test, far)
+    others = [0, 2, 3, 5, 6, 8]  # not those who run
+    assert side.truth.is_novel.tolist() == [False] * 10 + [True] * 6
+    assert torch.equal(side.features, torch.cat([test.features[:10], far.features[others]]))
+    assert torch.equal(side.looks, torch.cat([test.looks[:10], far.looks[others]]))
+    assert torch.equal(side.evidence.negative[10:], far.evidence.negative[others])
+    assert side.truth.classes == ("bow", "run", "wave", "fence", "skate")
+    assert not side.labels[10:].any()
+    assert side.truth.labels[10:, 3:].sum(axis=1).tolist() == [1] * 6
+    names = [side.clip_names[at].video for at in side.clip_index]
+    assert names == [f"v{i}" for i in range(10)] + [f"other{i}" for i in others]
+    assert len(side.video_index) == side.num_actors == 16
+
+
+def test_far_novelty_is_judged_as_any_side_is():
+    train, val, test = (made_outputs(count, seed=seed) for seed, count in enumerate((90, 60, 30)))
+    side = against_far(test, other_videos(20, actions=("fence",)))
+    judging = Judging(scores=("joint-energy", "whole-memory"), dropout_passes=0, resamples=0)
+    result, novelty = judged(
+        side, yardstick_of(score_rules(judging.scores), train, val), judging=judging, facts=FACTS
+    )
+    assert (result.num_known, result.num_novel) == (30, 20)
+    for name, score in result.scores.items():
+        expected = roc_auc_score(side.truth.is_novel, novelty[name])
+        assert score.model_dump()["measures"]["auroc"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("actions", [("run",), ("bow", "wave")])
+def test_other_videos_in_which_everybody_is_known_are_refused(actions):
+    with pytest.raises(RangeError, match="others who do none of their actions; got 12 and 0"):
+        against_far(made_outputs(12, seed=2), other_videos(8, actions=actions))
