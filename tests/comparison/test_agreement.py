@@ -37,7 +37,7 @@ def test_the_correlation_is_spearmans(tmp_path, seed):
         outcomes(tmp_path / f"{name}.csv", each) for name, each in (("one", one), ("two", {**two, "new": 1}))
     ]
     (found,) = agreements(*map(read_aurocs, paths))
-    expected = float(spearmanr(list(one.values()), list(two.values()))[0])
+    expected = float(np.asarray(spearmanr(list(one.values()), list(two.values())))[0])
     assert found.correlation == pytest.approx(expected, nan_ok=True)
     assert sorted(found.scores) == sorted(SCORES)  # what one world alone judged by is left out
     sums = [sum(each) for each in found.place]
