@@ -251,8 +251,10 @@ class KeptMaps(nn.Module):
 
     def forward(self, clips: Float[Tensor, "clips channels 1 rows cols"]) -> FeatureMaps:
         """The maps, and how they lie over the pixels that boxes are in."""
-        mean, deviation = (each[:, None, None, None] for each in (self.mean, self.deviation))
-        return FeatureMaps((self.dropout((clips - mean) / deviation),), self.stride)
+        kept = self.dropout(clips.new_ones(*clips.shape[:2], 1, 1, 1))  # 0 or 1 / (1 − share)
+        scale = kept / self.deviation[:, None, None, None]
+        shift = scale * -self.mean[:, None, None, None]
+        return FeatureMaps((torch.addcmul(shift, clips, scale),), self.stride)  # one pass over large maps
 
     def standardise(self, mean: Float[Tensor, " channels"], deviation: Float[Tensor, " channels"]) -> None:
         """Takes these for the channels from now on; one that never varies is only centred."""

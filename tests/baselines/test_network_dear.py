@@ -4,7 +4,7 @@ import pytest
 import torch
 from scenes import boxes_of, generator, maps_of, some_labels
 
-from mule.baselines.dear import DearModel, DearOutput, dear_loss, debiasing_loss
+from mule.baselines.dear import ConvBranch, DearModel, DearOutput, dear_loss, debiasing_loss
 from mule.evidence.head import exp_evidence
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import RoiSampling, box_volumes, context_map, roi_align
@@ -31,6 +31,17 @@ def test_every_frame_of_the_volume_is_cut_from_its_own_frame():
         frame = FeatureMaps(tuple(each[:, :, t : t + 1] for each in maps.maps), maps.stride)
         alone = box_volumes(frame, boxes.actors_xyxy_px, boxes.actor_clip_index, sampling=SAMPLING)
         torch.testing.assert_close(volume[:, :, t], alone[:, :, 0])
+
+
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (1, 3, 3)])
+def test_one_frame_is_convolved_as_if_empty_frames_lay_around_it(kernel):
+    torch.manual_seed(0)
+    branch = ConvBranch(5, 4, 3, kernel=kernel)
+    volume = torch.randn(2, 5, 1, 3, 3)
+    whole = torch.nn.functional.conv3d(
+        volume, branch.conv.weight, padding=(branch.conv.kernel_size[0] // 2, 1, 1)
+    )
+    torch.testing.assert_close(branch(volume), branch.linear(whole.relu().mean(dim=(2, 3, 4))))
 
 
 def test_branches_are_there_while_training_only():

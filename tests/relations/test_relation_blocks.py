@@ -79,7 +79,7 @@ def looped_factored(module, whole):
     return out
 
 
-@pytest.mark.parametrize("clip_index", [[], [0], [1, 1], [2, 0, 2, 1, 2]])
+@pytest.mark.parametrize("clip_index", [[], [0], [3, 0, 1], [1, 1], [2, 0, 2, 1, 2]])
 def test_a_block_equals_loops_over_cells_and_maps(clip_index):
     block = seeded(RelationBlock(4, kernel_size=3, slope=0.3, dropout=0.2).double().eval())
     clip_index = torch.tensor(clip_index, dtype=torch.int64)

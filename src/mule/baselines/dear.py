@@ -70,7 +70,15 @@ class ConvBranch(nn.Module):
         self, volume: Float[Tensor, "actors channels frames rows cols"]
     ) -> Float[Tensor, "actors classes"]:
         """The raw outputs."""
-        return self.linear(F.relu(self.conv(volume)).mean(dim=(2, 3, 4)))
+        return self.linear(F.relu(self._convolved(volume)).mean(dim=(2, 3, 4)))
+
+    def _convolved(
+        self, volume: Float[Tensor, "actors channels frames rows cols"]
+    ) -> Float[Tensor, "actors width frames rows cols"]:
+        if volume.shape[2] > 1:
+            return self.conv(volume)
+        middle = self.conv.weight[:, :, self.conv.kernel_size[0] // 2]  # the rest meets padding alone
+        return F.conv2d(volume.squeeze(2), middle, padding=1).unsqueeze(2)
 
 
 class DearModel(nn.Module):

@@ -36,7 +36,8 @@ LOOK = RoiSampling(bins=4, samples=2)
 
 def context_map(features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
     """The clip without its time: the temporal mean of each pathway, channels side by side."""
-    return torch.cat([each.mean(dim=2) for each in features.maps], dim=1)
+    timeless = [each.squeeze(2) if each.shape[2] == 1 else each.mean(dim=2) for each in features.maps]
+    return timeless[0] if len(timeless) == 1 else torch.cat(timeless, dim=1)
 
 
 def box_features(
@@ -87,8 +88,12 @@ def box_volumes(
     """Every frame of the maps within the box. Pathways with more frames are averaged down to the fewest."""
     num_frames = min(each.shape[2] for each in features.maps)
     rows, cols = features.maps[0].shape[3:]
-    maps = [F.adaptive_avg_pool3d(each, (num_frames, rows, cols)) for each in features.maps]
-    frames = torch.cat(maps, dim=1).transpose(1, 2).flatten(0, 1)  # (clips × frames, channels, rows, cols)
+    maps = [
+        each if each.shape[2] == num_frames else F.adaptive_avg_pool3d(each, (num_frames, rows, cols))
+        for each in features.maps
+    ]
+    together = maps[0] if len(maps) == 1 else torch.cat(maps, dim=1)
+    frames = together.transpose(1, 2).flatten(0, 1)  # (clips × frames, channels, rows, cols)
     at = (clip_index[:, None] * num_frames + torch.arange(num_frames, device=clip_index.device)).flatten()
     repeated = boxes_xyxy_px.repeat_interleave(num_frames, dim=0)
     pooled = roi_align(frames, repeated, at, stride=features.stride, sampling=sampling)

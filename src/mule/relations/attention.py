@@ -70,6 +70,8 @@ class RelationBlock(nn.Module):
     ) -> tuple[Float[Tensor, "asking width rows cols"], Float[Tensor, "clips cells asking_seats seats"]]:
         """The first maps, which ask, after attending to all maps; and the weights they gave them."""
         asking_maps = maps[: len(asking.seat)]
+        if asked.num_seats == 1 and len(asking.seat) == len(maps):
+            return self._alone(maps, asked)
         query = asking.seated(self.query(asking_maps))
         key, value = asked.seated(self.key(maps)), asked.seated(self.value(maps))
         likeness = query @ key.transpose(2, 3) / query.shape[3] ** 0.5
@@ -77,5 +79,17 @@ class RelationBlock(nn.Module):
         lowest = torch.finfo(likeness.dtype).min
         weights = likeness.masked_fill(~asked.is_taken[:, None, None], lowest).softmax(dim=3)
         seen = asking.risen(weights @ value).unflatten(2, maps.shape[2:])
-        seen = F.leaky_relu_(self.norm(seen), self.slope)
-        return asking_maps + self.dropout(self.out(seen)), weights
+        return self._added(asking_maps, seen), weights
+
+    def _alone(
+        self, maps: Float[Tensor, "maps width rows cols"], seats: Seats
+    ) -> tuple[Float[Tensor, "maps width rows cols"], Float[Tensor, "clips cells 1 1"]]:
+        """Where no clip has a second map each sees itself, whatever q and k would say: they are left out."""
+        weights = maps.new_ones(seats.num_clips, maps.shape[2] * maps.shape[3], 1, 1)
+        return self._added(maps, self.value(maps)), weights
+
+    def _added(
+        self, maps: Float[Tensor, "maps width rows cols"], seen: Float[Tensor, "maps width rows cols"]
+    ) -> Float[Tensor, "maps width rows cols"]:
+        """The maps, and what they saw, in the block's own terms."""
+        return maps + self.dropout(self.out(F.leaky_relu_(self.norm(seen), self.slope)))

@@ -165,7 +165,7 @@ def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes:
     maps = [clip.context.float().unsqueeze(1) for clip in clips]
     num_actors, num_objects = [len(clip.labels) for clip in clips], [len(clip.object_class) for clip in clips]
     return ActorBatch(
-        pixels=tuple(torch.stack(list(run)) for _, run in groupby(maps, key=lambda each: each.shape)),
+        pixels=tuple(_together(list(run)) for _, run in groupby(maps, key=lambda each: each.shape)),
         clip_names=tuple(clip.name for clip in clips),
         positions=torch.tensor(positions, dtype=torch.int64),
         actor_boxes_xyxy_px=torch.cat([torch.zeros(0, 4), *(clip.actor_boxes_xyxy_px for clip in clips)]),
@@ -178,6 +178,13 @@ def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes:
         object_class=torch.cat([_repeated([]), *(clip.object_class for clip in clips)]),
         object_scores=torch.cat([torch.zeros(0), *(clip.object_scores for clip in clips)]),
     )
+
+
+def _together(
+    maps: list[Float[Tensor, "channels 1 rows cols"]],
+) -> Float[Tensor, "clips channels 1 rows cols"]:
+    """The maps in one tensor, channels innermost in memory: cells are what pooling and relations ask for."""
+    return torch.stack(maps).contiguous(memory_format=torch.channels_last_3d)
 
 
 def labelled_actors(
