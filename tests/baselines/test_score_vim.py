@@ -90,7 +90,7 @@ def test_few_training_actors_still_leave_a_residual():
     draw = torch.Generator().manual_seed(0)
     readout = LinearReadout(torch.randn(3, 100, generator=draw), torch.zeros(3))
     score = fitted("joint", outputs(torch.randn(60, 100, generator=draw), readout), principal_dim=None)
-    assert score.residual_basis.shape == (100, 100 - 30)
+    assert score.principal_basis.shape == (100, 30)
 
 
 def test_a_network_without_positive_logits_has_a_joint_virtual_logit_only():

@@ -34,14 +34,14 @@ class ViM(OutputScore):
     """
 
     origin: Tensor
-    residual_basis: Tensor
+    principal_basis: Tensor
     virtual_scale: Tensor
 
     def __init__(self, energy: EnergyKind = "joint", *, principal_dim: int | None = None) -> None:
         super().__init__("logits", "features", "readout", learns=True)
         self.energy: EnergyKind = energy
         self.principal_dim = principal_dim
-        for name in ("origin", "residual_basis", "virtual_scale"):
+        for name in ("origin", "principal_basis", "virtual_scale"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
 
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
@@ -50,9 +50,8 @@ class ViM(OutputScore):
         kept = self._kept_dim(*features.shape)
         self.origin = -torch.linalg.pinv(readout.weight.double()) @ readout.bias.double()
         moved = features - self.origin
-        _, directions = torch.linalg.eigh(moved.T @ moved / len(does))
-        self.residual_basis = directions[:, : features.shape[1] - kept].contiguous()
-        residual = (moved @ self.residual_basis).norm(dim=1).mean()
+        self.principal_basis = leading_directions(moved, kept)
+        residual = self._residual(moved).mean()
         if residual <= 1e-9 * moved.norm(dim=1).mean():
             raise TooFewActors(
                 f"ViM needs training actors outside their {kept} principal dimensions; {len(does)} actors leave no "
@@ -71,7 +70,11 @@ class ViM(OutputScore):
 
     def _virtual_logit(self, outputs: StoredOutputs) -> Float[Tensor, " actors"]:
         features = stored(outputs.features, "features").double()
-        return self.virtual_scale * ((features - self.origin) @ self.residual_basis).norm(dim=1)
+        return self.virtual_scale * self._residual(features - self.origin)
+
+    def _residual(self, moved: Float[Tensor, "actors dim"]) -> Float[Tensor, " actors"]:
+        """‖x^⊥‖."""
+        return (moved - (moved @ self.principal_basis) @ self.principal_basis.T).norm(dim=1)
 
     def _energy_of(self, logits: Float[Tensor, "actors classes"]) -> Float[Tensor, " actors"]:
         return joint_energy(logits) if self.energy == "joint" else logits.double().logsumexp(dim=1)
@@ -95,6 +98,14 @@ class ViMResidual(ViM):
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
         virtual = self._virtual_logit(outputs)
         return Novelty(value=torch.tanh(virtual / 2), rank=virtual)
+
+
+def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float[Tensor, "dim directions"]:
+    """So many leading eigenvectors of Σ x xᵀ; of fewer actors than dimensions by the smaller of two problems."""
+    if len(moved) < moved.shape[1]:
+        return torch.linalg.svd(moved, full_matrices=False).Vh[:number].T.contiguous()
+    directions = torch.linalg.eigh(moved.T @ moved / len(moved)).eigenvectors
+    return directions.flip(1)[:, :number].contiguous()
 
 
 def usual_principal_dim(dim: int) -> int:

@@ -161,18 +161,21 @@ class LogitRule:
         return NETWORK_PARTS[self.name](outputs.stored.logits)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RivalRule:
-    """A rival's score; it learns from training actors alone."""
+    """A rival's score; it learns from training actors alone, and from the same ones once."""
 
     name: str
     score: OutputScore
+    _learned_from: SideOutputs | None = field(default=None, repr=False)
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:  # noqa: ARG002 - one call for all rules
         """Learns from training actors, where the score learns."""
         self._require(train)
-        if self.score.learns:
+        if self.score.learns and self._learned_from is not train:
+            self._learned_from = None
             self.score.fit(train.stored, torch.from_numpy(train.labels))
+            self._learned_from = train
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
         """The novelty of each actor.
@@ -241,30 +244,41 @@ class FisherRule:
         return Novelty(value=-torch.expm1(-total.clamp(min=0)), rank=total)
 
 
-def score_rule(name: str, *, shared: SharedMemories | None = None) -> ScoreRule:
+def score_rule(name: str) -> ScoreRule:
     """A fresh rule of that name: a score of evidence, a rival's, one of a memory, or Fisher's combination of such.
-
-    Rules with `shared` memories build them once.
 
     Raises:
         RangeError: there is none of that name.
     """
-    shared = shared or SharedMemories()
-    if name in EVIDENCE_SCORES:
-        return EvidenceRule(name)
-    if name in EXP_SCORES:
-        return LogitRule(name)
-    if name in MEMORY_SCORES:
-        return MemoryRule(name, shared.asked_by(name))
-    if name.startswith("fisher(") and name.endswith(")"):
-        return FisherRule([score_rule(part, shared=shared) for part in name[len("fisher(") : -1].split("+")])
+    return score_rules([name])[0]
+
+
+def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
+    """Fresh rules of these names. What several of them ask, a memory or a rival's score, is one and learns once.
+
+    Raises:
+        RangeError: there is none of a name.
+    """
+    memories, rivals = SharedMemories(), dict[str, RivalRule]()
+
+    def made(name: str) -> ScoreRule:
+        if name in EVIDENCE_SCORES:
+            return EvidenceRule(name)
+        if name in EXP_SCORES:
+            return LogitRule(name)
+        if name in MEMORY_SCORES:
+            return MemoryRule(name, memories.asked_by(name))
+        if name.startswith("fisher(") and name.endswith(")"):
+            return FisherRule([made(part) for part in name[len("fisher(") : -1].split("+")])
+        if name not in rivals:
+            rivals[name] = _rival_rule(name)
+        return rivals[name]
+
+    return [made(name) for name in names]
+
+
+def _rival_rule(name: str) -> RivalRule:
     for rival, make in SCORE_BY_NAME.items():
         if rival == name:
             return RivalRule(name, make())
     raise RangeError(f"a score must be one of {', '.join(SCORE_NAMES)}; got {name!r}.")
-
-
-def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
-    """Fresh rules of these names, with the same memories for all that ask them."""
-    shared = SharedMemories()
-    return [score_rule(name, shared=shared) for name in names]
