@@ -7,8 +7,9 @@ import pytest
 from tiny_rows import JUDGING, contestants, silent, watched_by_nobody
 
 from mule.comparison.compare import Asked, compare
-from mule.comparison.tested import PairedTest, default_against_others, over_trials
+from mule.comparison.tested import PairedTest, default_against_others, default_in_short, over_trials
 from mule.errors import RangeError
+from mule.novelty.deciding import DECIDING_SCORE
 
 
 def test_draws_over_trials_vary_by_trials_and_by_clips():
@@ -29,6 +30,7 @@ def test_a_mean_over_no_trials_is_refused():
 
 def test_without_a_default_there_is_no_test(done):
     assert default_against_others(done.findings, "test-uniform", resamples=20) is None
+    assert default_in_short(done.findings, "test-uniform", resamples=20) is None
 
 
 @pytest.mark.slow
@@ -39,7 +41,7 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_of_the_re
         seeds=(0, 1),
         judging=replace(
             JUDGING,
-            scores=("PE of log", "joint-energy", "memory", "fisher(exp-pe+memory)"),
+            scores=("PE of log", "joint-energy", "whole-memory", DECIDING_SCORE),
             dropout_passes=0,
         ),
         num_workers=0,
@@ -52,7 +54,12 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_of_the_re
     assert shown[0] == ("mule", "PE of log")
     assert {score for method, score in shown if method == "bce-aco-r"} == set(asked.judging.scores)
     assert all(str(line.cells[4]).endswith("of 2") for line in sheet.blocks[0].lines)
-    itself = PairedTest(findings, "test-uniform", resamples=50).against("mule", "fisher(exp-pe+memory)")
+    itself = PairedTest(findings, "test-uniform", resamples=50).against("mule", DECIDING_SCORE)
     assert itself is not None
     assert itself.difference == pytest.approx(0.0, abs=1e-12)  # the same features and logits
     assert itself.interval == pytest.approx((0.0, 0.0), abs=1e-12)
+    told = default_in_short(findings, "test-uniform", resamples=50)
+    assert told is not None
+    assert told.startswith(f"mule-memory by {DECIDING_SCORE}: AUROC ")
+    assert "mean over 2 trials" in told
+    assert told.count("mule (") == told.count("bce-aco-r (") == 1  # everybody is in one group

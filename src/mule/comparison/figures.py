@@ -9,6 +9,7 @@ from mule.comparison.findings import OURS, Findings, FinishedRow
 from mule.comparison.output_files import kept_outputs
 from mule.comparison.results import read_novelties
 from mule.comparison.rows import plain_name
+from mule.comparison.tested import DEFAULT
 from mule.evaluation.metrics import operating_curve
 from mule.report.calibration_figures import Reliability, reliability, reliability_figure
 from mule.report.class_figures import ClassScores, class_novelty_figure
@@ -49,13 +50,19 @@ def write_figures(findings: Findings, side: str, folder: Path) -> list[Path]:
             [(each.method, _reliability(each, side)) for each in firsts], styles=styles
         ),
     }
-    for each in firsts:
+    for each in (first for first in firsts if first.method in _shown_by_class(findings)):
         figures[f"novelty_per_class_{plain_name(each.method)}"] = class_novelty_figure(
             _by_class(findings, each, side)
         )
     for name, figure in figures.items():
         write_figure(figure, folder / f"{name}.png")
     return [folder / f"{name}.png" for name in figures]
+
+
+def _shown_by_class(findings: Findings) -> set[str]:
+    """The method that others are compared with, and the default; without it, the first."""
+    default = DEFAULT if DEFAULT in findings.methods else findings.methods[0]
+    return {findings.reference, default}
 
 
 def _curves(findings: Findings, method: str, side: str, area: str) -> MethodCurves:

@@ -9,14 +9,14 @@ What is printed here was counted elsewhere; nothing is computed twice.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mule.comparison.controls import control_note, with_control
-from mule.comparison.equal import gradient_steps
 from mule.comparison.figures import CAPTIONS
-from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.findings import Findings
+from mule.comparison.page_facts import every_row, scores_left_out, what_was_run
 from mule.comparison.sheets import (
     differences,
     every_comparison,
@@ -24,15 +24,13 @@ from mule.comparison.sheets import (
     networks_comparison,
     paper_comparison,
     scenes_comparison,
-    trained_seconds,
 )
-from mule.comparison.tested import DEFAULT, default_against_others
+from mule.comparison.tested import DEFAULT, default_against_others, default_in_short
 from mule.config import StageData
 from mule.report.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
 from mule.report.outcomes import Comparison
 from mule.report.tables import Cell, Sheet, paper_sheet, score_sheet
 from mule.training.checkpoint import write_whole
-from mule.training.run_record import RunFolder
 
 OF_STAGE = (
     "These are numbers of Stage, a rendered world of small clips, seen by a small network that was trained for minutes. "
@@ -118,12 +116,14 @@ def write_page(
 ) -> None:
     """The page, in plain words; its pictures lie in a folder beside it."""
     side = findings.tests[0]
+    in_short = default_in_short(findings, side, resamples=resamples)
     text = [
         "# Results",
         "",
+        *([] if in_short is None else [escaped_markdown(in_short), ""]),
         f"Made by `{told.command}`; nothing on this page was written by hand.",
         "",
-        *_what_was_run(findings, told),
+        *what_was_run(findings, budget=told.budget, elapsed_s=told.elapsed_s),
         "",
         "## What these numbers are, and are not",
         "",
@@ -144,7 +144,8 @@ def write_page(
         )
         place = figure.relative_to(path.parent).as_posix()
         text += [f"![{caption}]({place})", "", caption, ""]
-    text += [*_left_out(findings, side), "", "## Conventions", "", findings.rows[0].results[side].convention]
+    text += [*scores_left_out(findings, side), "", "## Every row", "", *every_row(findings, told.failures)]
+    text += ["", "## Conventions", "", findings.rows[0].results[side].convention]
     write_whole(path, "\n".join(text).rstrip() + "\n")
 
 
@@ -189,70 +190,6 @@ def _without_spread(sheet: Sheet) -> Sheet:
     return replace(sheet, blocks=tuple(blocks))
 
 
-def _what_was_run(findings: Findings, told: Told) -> list[str]:
-    records = [RunFolder(each.row.folder).record() for each in findings.rows]
-    sessions = [session for record in records for session in record["sessions"]]
-    packages = _distinct(
-        ", ".join(f"{name} {version}" for name, version in session["packages"].items())
-        for session in sessions
-    )
-    hardware = [session["hardware"] for session in sessions]
-    machines = _distinct(
-        f"{each['processor']}, {each['num_cores']} cores, {each['torch_threads']} thread per row"
-        + (f", {', '.join(each['gpus'])}" if each["gpus"] else "")
-        for each in hardware
-    )
-    trials = list(dict.fromkeys(each.row.trial for each in findings.rows))
-    lines = [
-        "| | |",
-        "| --- | --- |",
-        f"| commit | {_distinct(str(session['git_commit']) for session in sessions)} |",
-        f"| versions | Python {_distinct(session['python'] for session in sessions)}, {packages} |",
-        f"| hardware | {machines} |",
-        f"| data | {_data(findings.rows[0])} |",
-        f"| trials | {', '.join(f'split {trial.split} seed {trial.seed}' for trial in trials)} |",
-        f"| budget | {told.budget} |",
-    ]
-    if told.elapsed_s is not None:
-        lines.append(
-            f"| whole command | {told.elapsed_s / 60:.1f} minutes, rows that were already there not counted |"
-        )
-    lines += [
-        "",
-        "| row | gradient steps | training | actors judged, known + novel | data |",
-        "| --- | --: | --: | --: | --- |",
-    ]
-    for each in findings.rows:
-        result = each.results[findings.tests[0]]
-        lines.append(
-            f"| {escaped_markdown(each.row.name)} | {gradient_steps(each.row.experiment)} | "
-            f"{trained_seconds(each.row):.0f} s | {result.num_known} + {result.num_novel} | {_digests(each)} |"
-        )
-    lines += [
-        f"| {escaped_markdown(name)} | – | failed: {escaped_markdown(why)} | – | – |"
-        for name, why in told.failures.items()
-    ]
-    return lines
-
-
-def _digests(each: FinishedRow) -> str:
-    digests = RunFolder(each.row.folder).record()["data_digests"]
-    return ", ".join(f"{name} {str(digest)[-16:]}" for name, digest in digests.items())
-
-
-def _data(each: FinishedRow) -> str:
-    data = each.row.experiment.data
-    result = each.results[each.row.sides[1]]
-    if isinstance(data, StageData):
-        return (
-            f"Stage, {data.train_clips} training, {data.val_clips} validation and {result.num_clips} test clips of "
-            f"{data.rows} × {data.cols} pixels, scene bias {data.bias:g} in training"
-        )
-    return (
-        f"{escaped_markdown(data.actors)} under {escaped_markdown(data.split)}, {result.num_clips} test clips"
-    )
-
-
 def _what_it_is(findings: Findings) -> str:
     is_stage = all(isinstance(each.row.experiment.data, StageData) for each in findings.rows)
     splits = {each.row.trial.split for each in findings.rows}
@@ -281,16 +218,3 @@ def _how_judged(findings: Findings, side: str) -> list[str]:
         "α = ReLU(h) + 1. Scores that learn did so on training actors; no threshold, score or setting was chosen on a "
         "novel actor.",
     ]
-
-
-def _left_out(findings: Findings, side: str) -> list[str]:
-    lines = [
-        f"- {escaped_markdown(each.method)}: {score} ({escaped_markdown(reason)})"
-        for each in (findings.of(method)[0] for method in findings.methods)
-        for score, reason in each.results[side].left_out.items()
-    ]
-    return ["## Scores that were left out", "", *lines] if lines else []
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))

@@ -127,6 +127,39 @@ def default_against_others(findings: Findings, side: str, *, resamples: int) -> 
     return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
 
 
+def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
+    """Whom the default is better than, equal to and worse than, each by its own score; None without a default.
+
+    Better and worse are those whose paired interval leaves zero out.
+    """
+    if DEFAULT not in findings.methods or len(findings.methods) < 2 or not resamples:
+        return None
+    test = PairedTest(findings, side, resamples=resamples)
+    groups: dict[str, list[str]] = {"better than": [], "not told apart from": [], "worse than": []}
+    for method in findings.methods:
+        found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
+        if found is not None and found.interval is not None:
+            is_clear = found.interval.low > 0 or found.interval.high < 0
+            name = "not told apart from" if not is_clear else _side_of_zero(found.difference)
+            groups[name].append(
+                f"{method} ({_percent(found.auroc)}, won {found.num_won} of {found.num_trials})"
+            )
+    own = [
+        value
+        for each in findings.of(DEFAULT)
+        if (value := _auroc(each, side, findings.judged_by[DEFAULT])) is not None
+    ]
+    told = "; ".join(f"{name} {', '.join(methods)}" for name, methods in groups.items() if methods)
+    return (
+        f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
+        f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {told}."
+    )
+
+
+def _side_of_zero(difference: float) -> str:
+    return "better than" if difference > 0 else "worse than"
+
+
 def _line(method: str, score: str, found: Tested) -> Line:
     ends = found.interval
     spread = "" if ends is None else f"[{_percent(ends.low)}, {_percent(ends.high)}]"
