@@ -1,5 +1,7 @@
 """Checkpoints as other projects write them, made from our own networks by running the key maps backwards."""
 
+import pickle
+import struct
 from functools import cache
 
 import torch
@@ -36,3 +38,41 @@ def foreign_state(card):
         str(theirs(name)).removeprefix(card.key_prefix): tensor
         for name, tensor in promised_state(card).items()
     }
+
+
+def on_meta(card, **options):
+    """The card's network, without memory for its weights."""
+    with torch.device("meta"):
+        return build_backbone(card, **options)
+
+
+def dense(tensors):
+    """The tensors, each with memory of its own."""
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def save_caffe2(content, path):
+    """As Caffe2 writes: a pickle of Python 2."""
+    path.write_bytes(pickle.dumps(content, protocol=2))
+
+
+def save_legacy(content, path):
+    """As torch wrote before it zipped."""
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+
+
+def python2_pickle(array):
+    """{'blobs': {'conv1_w': array}}, instruction by instruction as Python 2 and numpy 1 wrote it."""
+
+    def text(value):
+        return b"U" + bytes([len(value)]) + value
+
+    def number(value):
+        return b"J" + struct.pack("<i", value)
+
+    dtype = b"cnumpy\ndtype\n" + text(b"f4") + b"K\x00K\x01\x87R"
+    dtype += b"(K\x03" + text(b"<") + b"NNN" + number(-1) + number(-1) + b"K\x00tb"
+    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R"
+    shape = b"(" + b"".join(number(side) for side in array.shape) + b"t"
+    state = b"(K\x01" + shape + dtype + b"\x89" + text(array.tobytes()) + b"tb"
+    return b"\x80\x02}" + text(b"blobs") + b"}" + text(b"conv1_w") + made + state + b"ss."
