@@ -56,6 +56,20 @@ def compared(app, files, tmp_path_factory):
     return out, names, result
 
 
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("--seeds", "--seeds"),
+        ("experiments/a.toml", "experiments/a.toml"),
+        ("data.root=/home/me/jhmdb", "data.root=…/jhmdb"),
+        ("/home/me/out", "…/out"),
+        ("optimizer.lr=1e-3", "optimizer.lr=1e-3"),
+    ],
+)
+def test_a_page_shows_commands_without_places_of_this_machine(argument, shown):
+    assert show_compare.without_place(argument) == shown
+
+
 def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
     out, _, result = compared
     for part in ("linear-A-s0 started", "dirichlet-A-s0 finished, 2 of 2", "AUROC", "enn", "results.md"):

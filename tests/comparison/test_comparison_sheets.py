@@ -11,7 +11,7 @@ from mule.comparison.clip_bootstrap import draw_clips
 from mule.comparison.figures import write_figures
 from mule.comparison.findings import findings_of, method_names
 from mule.comparison.output_files import kept_outputs
-from mule.comparison.page import Told, write_docs, write_page, write_tables
+from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
 from mule.comparison.paired import drawn_difference, drawn_differences
 from mule.comparison.pictures import write_pictures
 from mule.comparison.results import read_novelties, read_result
@@ -135,7 +135,7 @@ def test_with_several_trials_differences_are_over_these(findings):
 
 
 def test_tables_come_in_three_formats_and_outcomes_can_be_read_back(findings, tmp_path):
-    paths = write_tables(findings, tmp_path, resamples=20)
+    paths = write_tables(findings, tmp_path, all_tables(findings, resamples=20))
     assert {path.name for path in paths} == {path.name for path in tmp_path.iterdir()}
     text = (tmp_path / "tables.md").read_text()
     for side in findings.tests:
@@ -183,14 +183,15 @@ def test_the_page_says_what_was_run_and_what_the_numbers_are_not(findings, tmp_p
     assert all(path.stat().st_size > 1000 for path in figures)
     pictures = tmp_path / "figures" / "disputed.png"
     write_pictures(at_thresholds(findings, slowfast=-1e9), SIDE, pictures, count=2)
-    write_page(findings, tmp_path / "results.md", figures=[*figures, pictures], told=TOLD, resamples=20)
+    tables = all_tables(findings, resamples=20)
+    write_page(findings, tmp_path / "results.md", figures=[*figures, pictures], told=TOLD, tables=tables)
     text = (tmp_path / "results.md").read_text()
     for part in ("commit", "torch ", "Stage, 8 training, 4 validation", "not the paper's AVA and Charades tables",
                  "it was \\| late", "1 trial", "nothing here is a final verdict", "Scores that were left out"):  # fmt: skip
         assert part in text
     linked = re.findall(r"\]\((figures/[^)]+\.png)\)", text)
     assert {tmp_path / name for name in linked} == {*figures, pictures}
-    write_docs(findings, tmp_path / "docs.md", figures=figures, told=TOLD, resamples=20)
+    write_docs(findings, tmp_path / "docs.md", figures=figures, told=TOLD, tables=tables)
     copies = re.findall(r"\]\((pictures/docs/[^)]+\.png)\)", (tmp_path / "docs.md").read_text())
     assert len(copies) == len(figures)
     assert all((tmp_path / name).is_file() for name in copies)

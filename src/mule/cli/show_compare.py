@@ -16,7 +16,7 @@ from mule.comparison.compare import compare as run_comparison
 from mule.comparison.controls import with_control
 from mule.comparison.figures import write_figures
 from mule.comparison.findings import Findings
-from mule.comparison.page import Told, write_docs, write_page, write_tables
+from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
 from mule.comparison.pictures import write_pictures
 from mule.comparison.progress import WatchedRow, watched
 from mule.comparison.results import SideResult
@@ -146,19 +146,27 @@ def compare(asked: Asked, *, pictures: bool, docs: Path | None) -> bool:
 
 def _told(done: Compared, *, elapsed_s: float) -> Told:
     return Told(
-        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=" ".join([Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])]),
         budget=done.budget,
         failures={failure.name: failure.reason for failure in done.failures},
         elapsed_s=elapsed_s,
     )
 
 
+def without_place(argument: str) -> str:
+    """An argument as a page shows it: of a path that means something on this machine alone, the last name."""
+    key, is_setting, value = argument.rpartition("=")
+    path = Path(value)
+    return f"{key}{is_setting}…/{path.name}" if path.is_absolute() else argument
+
+
 def _written(
     findings: Findings, asked: Asked, told: Told, *, pictures: bool, docs: Path | None
 ) -> list[Path | str]:
     """Everything on disk; its places, and what could not be drawn."""
-    out, resamples, side = asked.out, asked.judging.resamples, findings.tests[0]
-    places: list[Path | str] = [*write_tables(findings, out, resamples=resamples)]
+    out, side = asked.out, findings.tests[0]
+    tables = all_tables(findings, resamples=asked.judging.resamples)
+    places: list[Path | str] = [*write_tables(findings, out, tables)]
     figures = write_figures(findings, side, out / "figures")
     if pictures:
         path = out / "figures" / "disputed.png"
@@ -167,9 +175,9 @@ def _written(
             figures.append(path)
         except RangeError as error:
             places.append(str(error))
-    write_page(findings, out / "results.md", figures=figures, told=told, resamples=resamples)
+    write_page(findings, out / "results.md", figures=figures, told=told, tables=tables)
     if docs is not None:
-        write_docs(findings, docs, figures=figures, told=told, resamples=resamples)
+        write_docs(findings, docs, figures=figures, told=told, tables=tables)
     return [*places, out / "figures", out / "results.md", *([docs] if docs else [])]
 
 

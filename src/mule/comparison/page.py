@@ -60,8 +60,25 @@ class Told:
     elapsed_s: float | None = None
 
 
-def tables_of(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple[str, Sheet]]:
-    """Every table by a short name, with its title."""
+@dataclass(frozen=True)
+class Tables:
+    """What the files of a comparison show; draws of clips take minutes, so they are made once for all files."""
+
+    of_side: Mapping[str, Mapping[str, tuple[str, Sheet]]]
+    """Of each test side every table by a short name, with its title."""
+    in_short: str | None
+    """How the default stands to the others, on the first test side."""
+
+
+def all_tables(findings: Findings, *, resamples: int) -> Tables:
+    """The tables of every test side."""
+    return Tables(
+        {side: _tables(findings, side, resamples=resamples) for side in findings.tests},
+        default_in_short(findings, findings.tests[0], resamples=resamples),
+    )
+
+
+def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple[str, Sheet]]:
     found = differences(findings, side, resamples=resamples)
     reference = findings.reference
     every = every_comparison(findings, side)
@@ -88,12 +105,12 @@ def tables_of(findings: Findings, side: str, *, resamples: int) -> dict[str, tup
     return {name: (title, sheet) for name, (title, sheet) in tables.items() if sheet is not None}
 
 
-def write_tables(findings: Findings, out: Path, *, resamples: int) -> list[Path]:
+def write_tables(findings: Findings, out: Path, tables: Tables) -> list[Path]:
     """The tables of every test side in Markdown, CSV and LaTeX, and every number in CSV."""
     text, tex = ["# Tables"], list[str]()
     for side in findings.tests:
         text.append(f"\n## {side}")
-        for name, (title, sheet) in tables_of(findings, side, resamples=resamples).items():
+        for name, (title, sheet) in tables.of_side[side].items():
             text += [f"\n### {title}\n", markdown(sheet)]
             tex.append(latex(sheet, caption=f"{title} ({side}).", label=f"tab:{side}-{name}"))
     main = findings.tests[0]
@@ -112,15 +129,14 @@ def write_tables(findings: Findings, out: Path, *, resamples: int) -> list[Path]
 
 
 def write_page(
-    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, resamples: int
+    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, tables: Tables
 ) -> None:
     """The page, in plain words; its pictures lie in a folder beside it."""
     side = findings.tests[0]
-    in_short = default_in_short(findings, side, resamples=resamples)
     text = [
         "# Results",
         "",
-        *([] if in_short is None else [escaped_markdown(in_short), ""]),
+        *([] if tables.in_short is None else [escaped_markdown(tables.in_short), ""]),
         f"Made by `{told.command}`; nothing on this page was written by hand.",
         "",
         *what_was_run(findings, budget=told.budget, elapsed_s=told.elapsed_s),
@@ -132,7 +148,7 @@ def write_page(
         *_how_judged(findings, side),
     ]
     said = set[str]()
-    for name, (title, sheet) in tables_of(findings, side, resamples=resamples).items():
+    for name, (title, sheet) in tables.of_side[side].items():
         if name != "every":
             new = replace(sheet, notes=tuple(note for note in sheet.notes if note not in said))
             text += ["", f"## {title}", "", markdown(new).rstrip()]
@@ -150,7 +166,7 @@ def write_page(
 
 
 def write_docs(
-    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, resamples: int
+    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, tables: Tables
 ) -> None:
     """The page as part of the documentation, with copies of its pictures in `pictures/PAGE` beside it."""
     folder = path.parent / "pictures" / path.stem.lower()
@@ -158,7 +174,7 @@ def write_docs(
     copies = [folder / figure.name for figure in figures]
     for figure, copy in zip(figures, copies, strict=True):
         shutil.copyfile(figure, copy)
-    write_page(findings, path, figures=copies, told=told, resamples=resamples)
+    write_page(findings, path, figures=copies, told=told, tables=tables)
 
 
 def _only(comparison: Comparison, method: str) -> Comparison:
