@@ -196,3 +196,17 @@ def test_the_page_says_what_was_run_and_what_the_numbers_are_not(findings, tmp_p
     assert len(copies) == len(figures)
     assert all((tmp_path / name).is_file() for name in copies)
     assert JUDGING.convention in text
+
+
+def test_where_nobody_is_novel_recognition_alone_is_compared(findings, tmp_path):
+    def closed(each):
+        results = {side: found.model_copy(update={"num_novel": 0}) for side, found in each.results.items()}
+        return replace(each, results=results)
+
+    of_known = replace(findings, rows=tuple(map(closed, findings.rows)))
+    assert findings.tells_apart(SIDE)
+    assert not of_known.tells_apart(SIDE)
+    tables = all_tables(of_known, resamples=20)
+    assert {name for shown in tables.of_side.values() for name in shown} == {"networks"}
+    assert tables.in_short is None
+    assert [path.name for path in write_figures(of_known, SIDE, tmp_path)] == ["reliability.png"]

@@ -21,7 +21,7 @@ from mule.comparison.pictures import write_pictures
 from mule.comparison.progress import WatchedRow, watched
 from mule.comparison.results import SideResult
 from mule.comparison.rows import Contestant, Row, results_of
-from mule.comparison.sheets import judged_comparison, paper_comparison
+from mule.comparison.sheets import judged_comparison, networks_comparison, paper_comparison
 from mule.config import ConfigError, Experiment, differences, load_experiment
 from mule.errors import RangeError
 from mule.evaluation.results import OpenSetMeasures
@@ -183,9 +183,12 @@ def _written(
 
 def _show(findings: Findings, files: Sequence[Path | str]) -> None:
     console, side = Console(), findings.tests[0]
-    console.print(_table(paper_sheet(paper_comparison(findings, side)), f"{side}, the paper's scores"))
-    judged = with_control(judged_comparison(findings, side), findings, side)
-    console.print(_table(score_sheet(judged), f"{side}, one score each"))
+    if findings.tells_apart(side):
+        console.print(_table(paper_sheet(paper_comparison(findings, side)), f"{side}, the paper's scores"))
+        judged = with_control(judged_comparison(findings, side), findings, side)
+        console.print(_table(score_sheet(judged), f"{side}, one score each"))
+    else:
+        console.print(_table(paper_sheet(networks_comparison(findings, side)), f"{side}, nobody is novel"))
     for file in files:
         console.print(Text(str(file)), soft_wrap=True)
 

@@ -41,19 +41,26 @@ def write_figures(findings: Findings, side: str, folder: Path) -> list[Path]:
     styles = method_styles(methods, ours=ours)
     firsts = [findings.of(method)[0] for method in methods]
     figures = {
-        "roc": roc_figure([_curves(findings, each, side, "auroc") for each in methods], styles=styles),
-        "precision_recall": precision_recall_figure(
-            [_curves(findings, each, side, "aupr_novel") for each in methods], styles=styles
-        ),
-        "scores": score_figure([_scored(findings, each, side) for each in firsts]),
         "reliability": reliability_figure(
             [(each.method, _reliability(each, side)) for each in firsts], styles=styles
-        ),
-    }
-    for each in (first for first in firsts if first.method in _shown_by_class(findings)):
-        figures[f"novelty_per_class_{plain_name(each.method)}"] = class_novelty_figure(
-            _by_class(findings, each, side)
         )
+    }
+    if findings.tells_apart(side):
+        figures = {
+            "roc": roc_figure([_curves(findings, each, side, "auroc") for each in methods], styles=styles),
+            "precision_recall": precision_recall_figure(
+                [_curves(findings, each, side, "aupr_novel") for each in methods], styles=styles
+            ),
+            "scores": score_figure([_scored(findings, each, side) for each in firsts]),
+            **figures,
+            **{
+                f"novelty_per_class_{plain_name(each.method)}": class_novelty_figure(
+                    _by_class(findings, each, side)
+                )
+                for each in firsts
+                if each.method in _shown_by_class(findings)
+            },
+        }
     for name, figure in figures.items():
         write_figure(figure, folder / f"{name}.png")
     return [folder / f"{name}.png" for name in figures]

@@ -64,6 +64,11 @@ class Findings:
         """The sides that known and novel actors are told apart on; the first is the one of the main table."""
         return self.rows[0].row.sides[1:]
 
+    def tells_apart(self, side: str) -> bool:
+        """Whether the side has known and novel actors, in every row; else recognition alone can be compared."""
+        sides = [each.results[side] for each in self.rows]
+        return all(side.num_known and side.num_novel for side in sides)
+
     def of(self, method: str) -> tuple[FinishedRow, ...]:
         """The trials of a method."""
         return tuple(each for each in self.rows if each.method == method)
@@ -97,7 +102,7 @@ def findings_of(
         test = each.results[each.row.sides[1]]
         own = find_system(each.row.experiment.system).decides_by
         chosen[each.method] = asked.get(each.method) or own or JUDGED_BY[test.kind]
-        if chosen[each.method] not in test.scores:
+        if chosen[each.method] not in test.scores and test.num_novel:
             raise ConfigError(
                 f"{each.method} must be judged by a score it has; {chosen[each.method]} was left out: "
                 f"{test.left_out.get(chosen[each.method], 'nobody asked for it')}. It has {', '.join(test.scores)}."

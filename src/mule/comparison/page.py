@@ -71,7 +71,7 @@ class Tables:
 
 
 def all_tables(findings: Findings, *, resamples: int) -> Tables:
-    """The tables of every test side."""
+    """The tables of every test side; where nobody is novel, that of the networks alone."""
     return Tables(
         {side: _tables(findings, side, resamples=resamples) for side in findings.tests},
         default_in_short(findings, findings.tests[0], resamples=resamples),
@@ -79,6 +79,9 @@ def all_tables(findings: Findings, *, resamples: int) -> Tables:
 
 
 def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple[str, Sheet]]:
+    networks = ("The networks", paper_sheet(networks_comparison(findings, side)))
+    if not findings.tells_apart(side):
+        return {"networks": networks}
     found = differences(findings, side, resamples=resamples)
     reference = findings.reference
     every = every_comparison(findings, side)
@@ -98,7 +101,7 @@ def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple
             "Where scenes mislead",
             score_sheet(scenes_comparison(findings)) if len(findings.tests) > 1 else None,
         ),
-        "networks": ("The networks", paper_sheet(networks_comparison(findings, side))),
+        "networks": networks,
         "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
     }

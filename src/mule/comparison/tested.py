@@ -106,7 +106,7 @@ class PairedTest:
 
 def default_against_others(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
     """The default against every other method by its score, and against the reference by each; None without a default."""
-    if DEFAULT not in findings.methods or len(findings.methods) < 2 or not resamples:
+    if not _can_be_tested(findings, side, resamples=resamples):
         return None
     test = PairedTest(findings, side, resamples=resamples)
     lines: list[Line] = []
@@ -132,7 +132,7 @@ def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | 
 
     Better and worse are those whose paired interval leaves zero out.
     """
-    if DEFAULT not in findings.methods or len(findings.methods) < 2 or not resamples:
+    if not _can_be_tested(findings, side, resamples=resamples):
         return None
     test = PairedTest(findings, side, resamples=resamples)
     groups: dict[str, list[str]] = {"better than": [], "not told apart from": [], "worse than": []}
@@ -154,6 +154,11 @@ def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | 
         f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
         f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {told}."
     )
+
+
+def _can_be_tested(findings: Findings, side: str, *, resamples: int) -> bool:
+    has_others = DEFAULT in findings.methods and len(findings.methods) > 1
+    return has_others and resamples > 0 and findings.tells_apart(side)
 
 
 def _side_of_zero(difference: float) -> str:
