@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     work: Path = wanted.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     if wanted.measure:
-        write_numbers(read_bundle(PACKAGE), measured(read_bundle(PACKAGE), work))
+        packaged = read_bundle(PACKAGE)
+        write_numbers(packaged, measured(packaged, work))
         return
     render_takes(work / "takes")
     train(work)

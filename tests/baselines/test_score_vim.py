@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from sklearn.covariance import EmpiricalCovariance
 
 from mule.baselines.outputs import LinearReadout, StoredOutputs
-from mule.baselines.vim import ViM, usual_principal_dim
+from mule.baselines.vim import ViM, leading_directions, usual_principal_dim
 from mule.errors import RangeError, TooFewActors
 
 
@@ -113,3 +113,11 @@ def test_actors_must_leave_a_residual():
         RangeError, match="principal_dim must be at least 0 and below the 6 dimensions; got 6"
     ):
         fitted("joint", principal_dim=6)
+
+
+@pytest.mark.parametrize("actors", [5, 12])
+def test_leading_directions_span_what_the_leading_eigenvectors_do(actors):
+    moved = torch.randn(actors, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    basis = leading_directions(moved, 3)
+    vectors = np.linalg.eigh((moved.T @ moved).numpy())[1][:, -3:]
+    np.testing.assert_allclose((basis @ basis.T).numpy(), vectors @ vectors.T, atol=1e-9)

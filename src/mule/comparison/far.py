@@ -56,7 +56,7 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
 
 
 def _at(outputs: SideOutputs, rows: Bool[np.ndarray, " actors"]) -> SideOutputs:
-    chosen, truth = torch.from_numpy(rows), outputs.truth
+    chosen = torch.from_numpy(rows)
     return replace(
         outputs,
         outputs=outputs.outputs[chosen],
@@ -65,13 +65,7 @@ def _at(outputs: SideOutputs, rows: Bool[np.ndarray, " actors"]) -> SideOutputs:
         looks=outputs.looks[chosen],
         dropout_logits=None,
         labels=outputs.labels[rows],
-        truth=ActorTruth(
-            truth.classes,
-            truth.labels[rows],
-            truth.is_novel[rows],
-            truth.boxes_xyxy_unit[rows],
-            tuple(name for name, is_chosen in zip(truth.actor_ids, rows.tolist(), strict=True) if is_chosen),
-        ),
+        truth=outputs.truth.at(np.flatnonzero(rows)),
         clip_index=outputs.clip_index[rows],
     )
 

@@ -44,7 +44,7 @@ def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
     return outputs.features.float()
 
 
-def whole_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
+def remembered_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
     """The same beside what the backbone saw of each actor."""
     return outputs.remembered
 
@@ -102,7 +102,7 @@ class SharedMemories:
     """One memory of what the last layer saw, and one that also holds what the backbone did."""
 
     related: SharedMemory = field(default_factory=SharedMemory)
-    whole: SharedMemory = field(default_factory=lambda: SharedMemory(whole_features))
+    whole: SharedMemory = field(default_factory=lambda: SharedMemory(remembered_features))
 
     def asked_by(self, score: str) -> SharedMemory:
         """The memory that a score of that name asks."""

@@ -194,7 +194,7 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
         readout=readout,
         dropout_logits=torch.cat([part.dropped for part in parts], dim=1) if num_passes else None,
         labels=np.concatenate([part.labels for part in parts]),
-        truth=_at(side.truth, rows),
+        truth=side.truth.at(rows),
         clip_names=tuple(names),
         clip_index=np.concatenate([part.clip_index for part in parts]),
         not_stored={
@@ -287,13 +287,3 @@ def _seeing(run: LoadedRun) -> MuleModel:
     _, backbone = build_networks(run.experiment)
     initialise(backbone, run.experiment)
     return MuleModel(_ContextOf(backbone, run.model.backbone), run.model.decide).eval()
-
-
-def _at(truth: ActorTruth, rows: Rows) -> ActorTruth:
-    return ActorTruth(
-        classes=truth.classes,
-        labels=truth.labels[rows],
-        is_novel=truth.is_novel[rows],
-        boxes_xyxy_unit=truth.boxes_xyxy_unit[rows].astype(np.float64),
-        actor_ids=tuple(truth.actor_ids[row] for row in rows.tolist()),
-    )

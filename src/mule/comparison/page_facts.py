@@ -65,17 +65,17 @@ def every_row(findings: Findings, failures: Mapping[str, str]) -> list[str]:
 
 
 def scores_left_out(findings: Findings, side: str) -> list[str]:
-    """Which scores say nothing of which methods: a line for each reason."""
-    scores: dict[str, dict[str, None]] = {}
-    methods: dict[str, dict[str, None]] = {}
+    """Which scores say nothing of which methods: a line for each reason and the scores it holds for."""
+    methods: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for method in findings.methods:
-        for score, reason in findings.of(method)[0].results[side].left_out.items():
-            scores.setdefault(reason, {})[score] = None
-            methods.setdefault(reason, {})[method] = None
+        left_out = findings.of(method)[0].results[side].left_out
+        for reason in dict.fromkeys(left_out.values()):
+            scores = tuple(score for score, why in left_out.items() if why == reason)
+            methods.setdefault((reason, scores), []).append(method)
     lines = [
-        f"- {escaped_markdown(reason)}: {', '.join(map(escaped_markdown, scores[reason]))} "
-        f"(of {', '.join(map(escaped_markdown, methods[reason]))})"
-        for reason in scores
+        f"- {escaped_markdown(reason)}: {', '.join(map(escaped_markdown, scores))} "
+        f"(of {', '.join(map(escaped_markdown, those))})"
+        for (reason, scores), those in methods.items()
     ]
     return ["## Scores that were left out", "", *lines] if lines else []
 

@@ -62,6 +62,16 @@ class ActorTruth:
     boxes_xyxy_unit: Float[np.ndarray, "rows 4"]
     actor_ids: tuple[str, ...]
 
+    def at(self, rows: Rows) -> "ActorTruth":
+        """Of these actors, in this order."""
+        return ActorTruth(
+            classes=self.classes,
+            labels=self.labels[rows],
+            is_novel=self.is_novel[rows],
+            boxes_xyxy_unit=self.boxes_xyxy_unit[rows].astype(np.float64),
+            actor_ids=tuple(self.actor_ids[row] for row in rows.tolist()),
+        )
+
 
 @dataclass(frozen=True)
 class Side:

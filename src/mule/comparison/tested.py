@@ -128,7 +128,7 @@ def default_against_others(findings: Findings, side: str, *, resamples: int) -> 
 
 
 def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
-    """Whom the default is better than, equal to and worse than, each by its own score; None without a default.
+    """Whom the default is better than, not told apart from and worse than, each by its own score; None if untested.
 
     Better and worse are those whose paired interval leaves zero out.
     """
@@ -139,9 +139,7 @@ def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | 
     for method in findings.methods:
         found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
         if found is not None and found.interval is not None:
-            is_clear = found.interval.low > 0 or found.interval.high < 0
-            name = "not told apart from" if not is_clear else _side_of_zero(found.difference)
-            groups[name].append(
+            groups[_standing(found.interval)].append(
                 f"{method} ({_percent(found.auroc)}, won {found.num_won} of {found.num_trials})"
             )
     own = [
@@ -150,6 +148,8 @@ def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | 
         if (value := _auroc(each, side, findings.judged_by[DEFAULT])) is not None
     ]
     told = "; ".join(f"{name} {', '.join(methods)}" for name, methods in groups.items() if methods)
+    if not told:
+        return None
     return (
         f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
         f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {told}."
@@ -161,8 +161,10 @@ def _can_be_tested(findings: Findings, side: str, *, resamples: int) -> bool:
     return has_others and resamples > 0 and findings.tells_apart(side)
 
 
-def _side_of_zero(difference: float) -> str:
-    return "better than" if difference > 0 else "worse than"
+def _standing(difference: Interval) -> str:
+    if difference.low > 0:
+        return "better than"
+    return "worse than" if difference.high < 0 else "not told apart from"
 
 
 def _line(method: str, score: str, found: Tested) -> Line:
