@@ -7,8 +7,10 @@ import pytest
 import torch
 from made_outputs import made_outputs
 from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
 
-from mule.comparison.far import against_far
+from mule.cli.main import app
+from mule.comparison.far import against_far, far_sheets
 from mule.comparison.judging import Judging, judged, yardstick_of
 from mule.comparison.score_rules import score_rules
 from mule.datasets.samples import ClipName
@@ -62,3 +64,54 @@ def test_far_novelty_is_judged_as_any_side_is():
 def test_other_videos_in_which_everybody_is_known_are_refused(actions):
     with pytest.raises(RangeError, match="others who do none of their actions; got 12 and 0"):
         against_far(made_outputs(12, seed=2), other_videos(8, actions=actions))
+
+
+def near_and_far(seed, *, system="mule"):
+    train, val, test = (made_outputs(count, seed=3 * seed + i) for i, count in enumerate((90, 60, 30)))
+    test = replace(test, truth=replace(test.truth, is_novel=np.arange(30) >= 20 - seed))
+    judging = Judging(scores=("joint-energy", "max-logit", "knn"), dropout_passes=0, resamples=0)
+    yardstick = yardstick_of(score_rules(judging.scores), train, val)
+    far = against_far(test, other_videos(20, actions=("fence",), seed=40 + seed))
+    facts = {**FACTS, "system": system}
+    return {
+        name: judged(side, yardstick, judging=judging, facts=facts)[0]
+        for name, side in (("test", test), ("far", far))
+    }
+
+
+def test_a_sheet_of_several_runs_holds_their_means_and_the_best_near_comes_first():
+    runs = [near_and_far(0), near_and_far(1), near_and_far(2, system="slowfast")]
+    sheets = far_sheets(runs)
+    assert list(sheets) == ["mule", "slowfast"]
+    lines = {line.cells[0]: [cell[0] for cell in line.cells[1:]] for line in sheets["mule"].blocks[0].lines}
+    means = {
+        score: [
+            np.mean([run[side].scores[score].measures.auroc for run in runs[:2]]) for side in ("test", "far")
+        ]
+        for score in ("joint-energy", "max-logit", "knn")
+    }
+    assert {name: [cell.text for cell in cells] for name, cells in lines.items()} == {
+        score: [f"{100 * value:.2f}" for value in values] for score, values in means.items()
+    }
+    assert list(lines) == sorted(means, key=lambda score: -means[score][0])
+    for at in range(2):
+        marked = [name for name, cells in lines.items() if cells[at].is_marked]
+        assert marked == [max(means, key=lambda score: means[score][at])]
+    (note,) = sheets["mule"].notes
+    assert "test: 19 to 20 known and 10 to 11 novel actors. far: 19 to 20 known and 20 novel actors." in note
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (["--actors", "a.csv", "--actors", "b.csv", "--videos", "v"], "as often as --actors; got 1 and 2"),
+        (
+            ["--actors", "x/a.csv", "--videos", "v", "--actors", "y/a.csv", "--videos", "v"],
+            "no two may have one name",
+        ),
+    ],
+)
+def test_tables_of_other_videos_come_with_their_videos_and_names_of_their_own(tables, said):
+    result = CliRunner().invoke(app, ["evaluate", "far", "RUN", *tables])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())

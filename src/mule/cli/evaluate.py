@@ -213,18 +213,42 @@ def agreement(
 
 @app.command()
 def far(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    actors: Annotated[Path, typer.Option(help="A table of actors in other videos.")],
-    videos: Annotated[Path, typer.Option(help="The folder of these videos.")],
+    run_dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Finished runs, such as those of several class splits."),
+    ],
+    actors: Annotated[
+        list[Path],
+        typer.Option(help="A table of actors in other videos; may come again, each with its --videos."),
+    ],
+    videos: Annotated[list[Path], typer.Option(help="The folder of these videos; as often as --actors.")],
     scores: ScoresOption = None,
     settings: SettingsOption = None,
     resamples: ClipResamplesOption = 1000,
+    docs: Annotated[Path | None, typer.Option(help="Write means over the runs here as Markdown.")] = None,
 ) -> None:
     """Far novelty: known actors of a run's test side against the actors of other videos.
 
     Those who do an action of a known name are left out. Other videos differ in more than actions, so this is easier than
-    novel actions on the test side itself.
+    novel actions on the test side itself, which stands beside it. Of several runs the mean is shown.
     """
     from mule.cli import show_far
 
-    show_far.far(run_dir, actors, videos, settings=settings or [], scores=scores or [], resamples=resamples)
+    if len(actors) != len(videos):
+        raise typer.BadParameter(
+            f"must come as often as --actors; got {len(videos)} and {len(actors)}.", param_hint="--videos"
+        )
+    if len({each.stem for each in actors}) != len(actors):
+        names = ", ".join(each.name for each in actors)
+        raise typer.BadParameter(
+            f"columns are called as the tables, so no two may have one name; got {names}.",
+            param_hint="--actors",
+        )
+    show_far.far(
+        run_dirs,
+        list(zip(actors, videos, strict=True)),
+        settings=settings or [],
+        scores=scores or [],
+        resamples=resamples,
+        docs=docs,
+    )

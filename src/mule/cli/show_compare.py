@@ -146,11 +146,16 @@ def compare(asked: Asked, *, pictures: bool, docs: Path | None) -> bool:
 
 def _told(done: Compared, *, elapsed_s: float) -> Told:
     return Told(
-        command=" ".join([Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])]),
+        command=command_shown(),
         budget=done.budget,
         failures={failure.name: failure.reason for failure in done.failures},
         elapsed_s=elapsed_s,
     )
+
+
+def command_shown() -> str:
+    """The command that was given, as a page shows it."""
+    return " ".join([Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])])
 
 
 def without_place(argument: str) -> str:
@@ -213,6 +218,14 @@ def side_results(results: dict[str, SideResult]) -> None:
     for name, reason in first.left_out.items():
         console.print(Text(f"left out: {name} ({reason})"), soft_wrap=True)
     console.print(Text(first.convention, style="dim"))
+
+
+def sheet_shown(sheet: Sheet, title: str) -> None:
+    """Print a table, and its notes."""
+    console = Console()
+    console.print(_table(sheet, title))
+    for note in sheet.notes:
+        console.print(Text(note, style="dim"), soft_wrap=True)
 
 
 def _table(sheet: Sheet, title: str) -> Table:
