@@ -10,8 +10,9 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from mule.cli.main import app
-from mule.comparison.far import against_far, far_sheets
+from mule.comparison.far import against_far
 from mule.comparison.judging import Judging, judged, yardstick_of
+from mule.comparison.run_means import mean_sheets
 from mule.comparison.score_rules import score_rules
 from mule.datasets.samples import ClipName
 from mule.errors import RangeError
@@ -81,7 +82,7 @@ def near_and_far(seed, *, system="mule"):
 
 def test_a_sheet_of_several_runs_holds_their_means_and_the_best_near_comes_first():
     runs = [near_and_far(0), near_and_far(1), near_and_far(2, system="slowfast")]
-    sheets = far_sheets(runs)
+    sheets = mean_sheets(runs)
     assert list(sheets) == ["mule", "slowfast"]
     lines = {line.cells[0]: [cell[0] for cell in line.cells[1:]] for line in sheets["mule"].blocks[0].lines}
     means = {

@@ -232,7 +232,9 @@ def far(
     Those who do an action of a known name are left out. Other videos differ in more than actions, so this is easier than
     novel actions on the test side itself, which stands beside it. Of several runs the mean is shown.
     """
-    from mule.cli import show_far
+    from mule.cli import show_elsewhere
+    from mule.comparison.judging import Judging
+    from mule.comparison.score_rules import SCORE_NAMES
 
     if len(actors) != len(videos):
         raise typer.BadParameter(
@@ -244,11 +246,55 @@ def far(
             f"columns are called as the tables, so no two may have one name; got {names}.",
             param_hint="--actors",
         )
-    show_far.far(
+    show_elsewhere.far(
         run_dirs,
-        list(zip(actors, videos, strict=True)),
+        [show_elsewhere.Videos(*each) for each in zip(actors, videos, strict=True)],
         settings=settings or [],
-        scores=scores or [],
-        resamples=resamples,
+        judging=Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples),
+        docs=docs,
+    )
+
+
+@app.command()
+def looks(
+    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Finished runs.")],
+    actors: Annotated[
+        Path, typer.Option(help="A table of actors with actor_id, in takes longer than one look.")
+    ],
+    videos: Annotated[Path, typer.Option(help="The folder of these videos.")],
+    held_out: Annotated[
+        Path, typer.Option(help="Such a table of other takes; its known actors set thresholds.")
+    ],
+    held_out_videos: Annotated[Path, typer.Option(help="The folder of those videos.")],
+    numbers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--looks",
+            min=1,
+            metavar="N",
+            help="The first N looks of each track; may come again. [1, 2, 4, 8]",
+        ),
+    ] = None,
+    scores: ScoresOption = None,
+    settings: SettingsOption = None,
+    resamples: ClipResamplesOption = 1000,
+    docs: Annotated[Path | None, typer.Option(help="Write means over the runs here as Markdown.")] = None,
+) -> None:
+    """What more looks at each actor are worth, in takes that are no part of a run's data.
+
+    Whoever does an action that the run was not taught is novel. `mule stage render --seconds 10 --role test` makes such takes.
+    """
+    from mule.cli import show_elsewhere
+    from mule.comparison.judging import Judging
+    from mule.comparison.looks import NUMBERS_OF_LOOKS
+    from mule.comparison.score_rules import SCORE_NAMES
+
+    show_elsewhere.looks(
+        run_dirs,
+        show_elsewhere.Videos(actors, videos),
+        show_elsewhere.Videos(held_out, held_out_videos),
+        looks=numbers or NUMBERS_OF_LOOKS,
+        settings=settings or [],
+        judging=Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples),
         docs=docs,
     )

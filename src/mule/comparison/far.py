@@ -7,13 +7,12 @@ Other videos differ in camera, light and size too, so it is easier than an unkno
 it is reported apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 
 from mule.build_data import Noted
 from mule.comparison.judging import Judging, judged, yardstick_of
@@ -25,12 +24,7 @@ from mule.comparison.score_rules import score_rules
 from mule.comparison.sides import TRAIN, VAL, ActorTruth, sides_under_test
 from mule.config import Experiment
 from mule.errors import RangeError
-from mule.evaluation.results import OpenSetMeasures
 from mule.records import Evidence
-from mule.report.tables import Block, Line, Number, Sheet
-
-NearAndFar = Mapping[str, SideResult]
-"""What a run was judged on: its test side first, then that side's known actors against others, by name."""
 
 
 def judge_far(
@@ -40,7 +34,7 @@ def judge_far(
     *,
     judging: Judging,
     noted: Noted,
-) -> NearAndFar:
+) -> dict[str, SideResult]:
     """A run's first test side as it is, and its known actors against those of other videos, by the same scores.
 
     Args:
@@ -70,14 +64,6 @@ def judge_far(
     return found
 
 
-def far_sheets(found: Sequence[NearAndFar]) -> dict[str, Sheet]:
-    """For each system the AUROC of every score, near and far, in the mean over its runs; the best near first."""
-    by_system: dict[str, list[NearAndFar]] = {}
-    for sides in found:
-        by_system.setdefault(next(iter(sides.values())).system, []).append(sides)
-    return {system: _sheet(runs) for system, runs in by_system.items()}
-
-
 def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
     """The known actors of a test side, then those of other videos who do no action of a known name, as novel ones.
 
@@ -91,7 +77,7 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
             f"far novelty needs known actors and others who do none of their actions; got {int(known.sum())} and "
             f"{int(novel.sum())}."
         )
-    parts = (_at(test, known), _at(far, novel))
+    parts = (test.at(known), far.at(novel))
     first, second = parts
     return replace(
         first,
@@ -114,21 +100,6 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
     )
 
 
-def _at(outputs: SideOutputs, rows: Bool[np.ndarray, " actors"]) -> SideOutputs:
-    chosen = torch.from_numpy(rows)
-    return replace(
-        outputs,
-        outputs=outputs.outputs[chosen],
-        evidence=Evidence(outputs.evidence.positive[chosen], outputs.evidence.negative[chosen]),
-        features=outputs.features[chosen],
-        looks=outputs.looks[chosen],
-        dropout_logits=None,
-        labels=outputs.labels[rows],
-        truth=outputs.truth.at(np.flatnonzero(rows)),
-        clip_index=outputs.clip_index[rows],
-    )
-
-
 def _truth(known: ActorTruth, far: ActorTruth) -> ActorTruth:
     """Actions of both, each under its name; nobody on one side does what only the other has."""
     classes = tuple(dict.fromkeys((*known.classes, *far.classes)))
@@ -139,47 +110,3 @@ def _truth(known: ActorTruth, far: ActorTruth) -> ActorTruth:
     is_novel = np.arange(len(labels)) >= len(known.labels)
     boxes = np.concatenate([known.boxes_xyxy_unit, far.boxes_xyxy_unit])
     return ActorTruth(classes, labels, is_novel, boxes, (*known.actor_ids, *far.actor_ids))
-
-
-def _sheet(runs: Sequence[NearAndFar]) -> Sheet:
-    sides = tuple(runs[0])
-    means = {
-        name: tuple(_mean_auroc(runs, side, name) for side in sides) for name in runs[0][sides[0]].scores
-    }
-    best = [
-        max((each[at] for each in means.values() if not np.isnan(each[at])), default=0.0)
-        for at in range(len(sides))
-    ]
-    ordered = sorted(means.items(), key=lambda each: -np.nan_to_num(each[1][0]))
-    lines = tuple(
-        Line(
-            (
-                name,
-                *(
-                    (Number("–" if np.isnan(value) else f"{100 * value:.2f}", is_marked=bool(value == most)),)
-                    for value, most in zip(values, best, strict=True)
-                ),
-            )
-        )
-        for name, values in ordered
-    )
-    note = f"AUROC in percent, mean over {len(runs)} runs; the largest of a column is bold. " + " ".join(
-        f"{side}: {_counted(runs, side)}." for side in sides
-    )
-    return Sheet(("Score", *(f"{side} ↑" for side in sides)), (Block("", lines),), notes=(note,))
-
-
-def _mean_auroc(runs: Sequence[NearAndFar], side: str, score: str) -> float:
-    """NaN where a run was not judged by this score, or has nobody novel."""
-    measures = [each[side].scores[score].measures if score in each[side].scores else None for each in runs]
-    return float(np.mean([each.auroc if isinstance(each, OpenSetMeasures) else np.nan for each in measures]))
-
-
-def _counted(runs: Sequence[NearAndFar], side: str) -> str:
-    known, novel = [each[side].num_known for each in runs], [each[side].num_novel for each in runs]
-    return f"{_span(known)} known and {_span(novel)} novel actors"
-
-
-def _span(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"

@@ -1,15 +1,35 @@
-"""What more looks at each actor are worth: the same tracks judged with their first look, the first two, four, eight."""
+"""What more looks at each actor are worth: the same tracks judged with their first look, the first two, four, eight.
+
+a side of the run's own data ────────────────────────────▶ judge_looks
+takes that show each actor for long, some held out ─▶ judge_takes: a run that was trained on single looks
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from mule.build_data import Noted
-from mule.comparison.judging import Judging, judge_run
+from mule.comparison.judging import Judging, judge_run, judged, yardstick_of
+from mule.comparison.output_files import OutputsOf, weights_digest
+from mule.comparison.outputs import SideOutputs
+from mule.comparison.remembering import reading_of
 from mule.comparison.results import SideResult
+from mule.comparison.score_rules import score_rules
+from mule.comparison.sides import TRAIN, VAL
 from mule.config import Experiment
+from mule.errors import RangeError
 
 NUMBERS_OF_LOOKS = (1, 2, 4, 8)
+
+
+class Takes(NamedTuple):
+    """What a run says of the actors of takes, look by look: of those to be judged, and of others that set thresholds."""
+
+    test: SideOutputs
+    held_out: SideOutputs
 
 
 def judge_looks(
@@ -40,3 +60,56 @@ def judge_looks(
         results = judge_run(run_dir, experiment, sides=[side], judging=wanted, noted=noted)
         found[number] = results[wanted.name_of(side)]
     return found
+
+
+def judge_takes(
+    run_dir: Path,
+    experiment: Experiment,
+    takes: Takes,
+    *,
+    looks: Sequence[int] = NUMBERS_OF_LOOKS,
+    judging: Judging,
+    noted: Noted,
+) -> dict[int, SideResult]:
+    """The same in takes that are no part of the run's data; whoever does an action it was not taught is novel.
+
+    Scores learn from the run's training actors; thresholds and p-values are of the held-out tracks, of as many looks.
+
+    Args:
+        run_dir: the folder of the run.
+        experiment: its experiment, with the data where they now lie.
+        takes: what the run says of their actors; of those held out only the known are asked.
+        looks: numbers of looks.
+        judging: how; by track, whatever it says.
+        noted: is told what is being computed.
+
+    Raises:
+        RangeError: nobody was followed, nobody held out is known, or a number is below one.
+    """
+    source, model = OutputsOf(run_dir, experiment), weights_digest(run_dir)
+    train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
+    read = reading_of(experiment.system, train, val, model=model)
+    test, held_out = map(_with_strangers, takes)
+    test, held_out = read(test), read(held_out.at(~held_out.truth.is_novel))
+    found: dict[int, SideResult] = {}
+    for number in looks:
+        wanted = replace(judging, by="track", most_looks=number)
+        yardstick = yardstick_of(score_rules(wanted.scores), train, wanted.shown(held_out))
+        facts = {
+            "key": "", "system": experiment.system, "side": wanted.name_of("takes"), "side_digest": "", "weights_sha256": model
+        }  # fmt: skip
+        found[number], _ = judged(wanted.shown(test), yardstick, judging=wanted, facts=facts)
+    return found
+
+
+def _with_strangers(outputs: SideOutputs) -> SideOutputs:
+    """Those who do anything, and whoever does what the network was not taught is novel."""
+    truth = outputs.truth
+    untaught = [name not in outputs.classes for name in truth.classes]
+    is_novel = np.asarray(truth.labels[:, untaught].any(axis=1))
+    if np.all(is_novel):
+        raise RangeError(
+            f"takes must show actors who do only what the run was taught; all {outputs.num_actors} looks are at others."
+        )
+    marked = replace(outputs, truth=replace(truth, is_novel=is_novel))
+    return marked.at(np.asarray(truth.labels.any(axis=1)))

@@ -6,7 +6,7 @@ side ─ batches┘─ features before the last linear layer, and that layer
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, cast
 
@@ -74,6 +74,21 @@ class SideOutputs:
     def num_actors(self) -> int:
         """How many actors there are."""
         return len(self.clip_index)
+
+    def at(self, rows: Bool[np.ndarray, " actors"]) -> "SideOutputs":
+        """Some of the actors, without passes with dropout on."""
+        chosen = torch.from_numpy(rows)
+        return replace(
+            self,
+            outputs=self.outputs[chosen],
+            evidence=Evidence(self.evidence.positive[chosen], self.evidence.negative[chosen]),
+            features=self.features[chosen],
+            looks=self.looks[chosen],
+            dropout_logits=None,
+            labels=self.labels[rows],
+            truth=self.truth.at(np.flatnonzero(rows)),
+            clip_index=self.clip_index[rows],
+        )
 
     @cached_property
     def video_index(self) -> Int[np.ndarray, " actors"]:
