@@ -72,7 +72,7 @@ def test_whoever_does_what_was_not_taught_is_novel_along_as_many_looks(done, see
     for number, result in found.items():
         tracks = by_track(marked, most_looks=number)
         expected = roc_auc_score(tracks.truth.is_novel, rule.novelty(tracks).rank)
-        assert result.scores["joint-energy"].measures.auroc == pytest.approx(expected)
+        assert result.scores["joint-energy"].model_dump()["measures"]["auroc"] == pytest.approx(expected)
         assert (result.num_known, result.num_novel) == (
             int((~tracks.truth.is_novel).sum()),
             int(tracks.truth.is_novel.sum()),
