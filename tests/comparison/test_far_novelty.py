@@ -16,6 +16,7 @@ from mule.comparison.run_means import mean_sheets
 from mule.comparison.score_rules import score_rules
 from mule.datasets.samples import ClipName
 from mule.errors import RangeError
+from mule.report.formats import markdown
 
 FACTS = {"key": "", "system": "mule", "side": "far", "side_digest": "", "weights_sha256": "0" * 64}
 
@@ -84,20 +85,26 @@ def test_a_sheet_of_several_runs_holds_their_means_and_the_best_near_comes_first
     runs = [near_and_far(0), near_and_far(1), near_and_far(2, system="slowfast")]
     sheets = mean_sheets(runs)
     assert list(sheets) == ["mule", "slowfast"]
-    lines = {line.cells[0]: [cell[0] for cell in line.cells[1:]] for line in sheets["mule"].blocks[0].lines}
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:4]] for line in markdown(sheets["mule"]).splitlines()[2:5]
+    ]
     means = {
         score: [
-            np.mean([run[side].scores[score].measures.auroc for run in runs[:2]]) for side in ("test", "far")
+            np.mean([run[side].scores[score].model_dump()["measures"]["auroc"] for run in runs[:2]])
+            for side in ("test", "far")
         ]
         for score in ("joint-energy", "max-logit", "knn")
     }
-    assert {name: [cell.text for cell in cells] for name, cells in lines.items()} == {
-        score: [f"{100 * value:.2f}" for value in values] for score, values in means.items()
+    best = np.max(list(means.values()), axis=0)
+    expected = {
+        score: [
+            f"**{100 * value:.2f}**" if value == best[at] else f"{100 * value:.2f}"
+            for at, value in enumerate(values)
+        ]
+        for score, values in means.items()
     }
-    assert list(lines) == sorted(means, key=lambda score: -means[score][0])
-    for at in range(2):
-        marked = [name for name, cells in lines.items() if cells[at].is_marked]
-        assert marked == [max(means, key=lambda score: means[score][at])]
+    assert {name: cells for name, *cells in lines} == expected
+    assert [name for name, *_ in lines] == sorted(means, key=lambda score: -means[score][0])
     (note,) = sheets["mule"].notes
     assert "test: 19 to 20 known and 10 to 11 novel actors. far: 19 to 20 known and 20 novel actors." in note
 
