@@ -127,6 +127,17 @@ def test_a_list_names_the_line_of_the_image_that_is_absent(tmp_path):
         video_source(listing)
 
 
+def test_a_list_cannot_leave_its_folder(tmp_path):
+    image_folder(tmp_path / "frames", [0])
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "link.png").symlink_to(tmp_path / "frames" / "image_000000.png")
+    listing = tmp_path / "lists" / "order.txt"
+    for line in ("../frames/image_000000.png", str(tmp_path / "frames" / "image_000000.png"), "link.png"):
+        listing.write_text(f"\n{line}\n")
+        with pytest.raises(VideoError, match=r"order\.txt, line 2: .* must lie in the folder of the list"):
+            video_source(listing)
+
+
 def test_a_list_that_is_no_text_is_refused(tmp_path):
     listing = tmp_path / "order.txt"
     listing.write_bytes(b"\xff\xfe\x00\x81")
@@ -169,6 +180,11 @@ def test_passwords_stay_out_of_messages():
     ) as refusal:
         video_facts(stream)
     assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("password", ["secret", "se@cret", "@secret@", "se:cret"])
+def test_no_part_of_a_password_is_shown(password):
+    assert str(video_source(f"rtsp://user:{password}@camera/1?to=a@b")) == "rtsp://camera/1?to=a@b"
 
 
 def test_a_camera_that_is_not_there_is_refused_by_name():

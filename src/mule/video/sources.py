@@ -17,7 +17,7 @@ LIVE_SCHEMES = frozenset({"http", "https", "rtmp", "rtmps", "rtp", "rtsp", "rtsp
 
 _NUMBER = re.compile(r"(\d+)")
 _CAMERA = re.compile(r"/dev/video\d+")
-_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+_PASSWORD = re.compile(r"(?<=://)[^/?#]*@")  # as FFmpeg has it: up to the last @, for a password may hold one
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def video_source(
     """What the address names: a file, a folder of images, a list of images, a camera or a stream.
 
     A folder gives its images in natural order (2 before 10). A text file (.txt, .lst, .list) names one image
-    per line, relative to itself; blank lines do not count. `/dev/videoN` is a camera, `scheme://…` a stream.
+    per line, relative to itself and not outside its folder; blank lines do not count. `/dev/videoN` is a camera,
+    `scheme://…` a stream.
 
     Args:
         address: a path, an address, or a source, which is returned as it is.
@@ -165,6 +166,16 @@ def _image_list(file: Path, frame_rate: Fraction) -> ImageSequence:
         raise VideoError(
             f"{file}, line {number}: every listed image must exist; {path} does not "
             f"({len(absent)} of {len(paths)} are absent). Paths are relative to the list."
+        )
+    folder = file.parent.resolve()
+    outside = [
+        (number, line) for number, line in named if not (folder / line).resolve().is_relative_to(folder)
+    ]
+    if outside:
+        number, line = outside[0]
+        raise VideoError(
+            f"{file}, line {number}: listed images must lie in the folder of the list; {line} does not "
+            f"({len(outside)} of {len(paths)} are outside). Put the list into a folder that holds them all."
         )
     return _sequence(str(file), paths, range(len(paths)), frame_rate)
 
