@@ -39,11 +39,11 @@ def sights(openings, *, patience=PATIENCE, source: VideoSource = CAMERA, start_s
     """A source whose n-th opening gives so many clips and then ends, or fails where it is an error."""
     clock, said, left = Clock(), [], list(openings)
 
-    def opened(_source, rhythm, _report):
+    def opened(_source, rhythm, start_s, _report):
         clips = left.pop(0) if left else VideoError("nobody answers.")
         if isinstance(clips, Exception):
             raise clips
-        for _, window in zip(range(clips), rhythm.windows(), strict=False):
+        for _, window in zip(range(clips), rhythm.windows(start_s), strict=False):
             clock.now_s += 1
             yield Clip(window, torch.zeros(4, 3, 2, 2, dtype=torch.uint8), (2, 2), 0)
 
@@ -119,6 +119,14 @@ def test_stopping_ends_it():
 def test_a_resumed_stream_goes_on_behind_what_was_seen():
     live, _, _ = sights([2], patience=Patience(give_up_s=0.5), start_s=7)
     assert times(live) == [7, 8]
+
+
+def test_a_resumed_file_goes_on_where_it_was_without_waiting_for_what_was_seen():
+    live, clock, _ = sights([2], source=VideoFile(Path("clip.mp4")), start_s=7)
+    found = list(live)
+    assert times(found) == [7, 8]
+    assert [sight.clip.window.key_time_s for sight in found] == [7, 8]
+    assert sum(clock.waits) < 2
 
 
 def test_what_is_live():

@@ -21,13 +21,19 @@ from mule.watching.looking import Rhythm, Sight, sights_of
 WAITING_SCHEMES = frozenset({"http", "https"})
 """What a server sends as fast as it is asked: not live unless somebody says so."""
 
-OpenClips = Callable[[VideoSource, Rhythm, DecodeReport], Generator[Clip, None, None]]
+OpenClips = Callable[[VideoSource, Rhythm, Fraction, DecodeReport], Generator[Clip, None, None]]
 
 
-def open_clips(source: VideoSource, rhythm: Rhythm, report: DecodeReport) -> Generator[Clip, None, None]:
-    """The clips of a source from its first frame on."""
+def open_clips(
+    source: VideoSource, rhythm: Rhythm, start_s: Fraction, report: DecodeReport
+) -> Generator[Clip, None, None]:
+    """The clips of a source from a time of its own clock on; a stream's begins when it is opened."""
     return read_clips(
-        source, rhythm.windows(), short_side_px=rhythm.short_side_px, keep_key_frames=True, report=report
+        source,
+        rhythm.windows(start_s),
+        short_side_px=rhythm.short_side_px,
+        keep_key_frames=True,
+        report=report,
     )
 
 
@@ -104,12 +110,14 @@ class LiveSights:
 
     def _opened(self, offset_s: Fraction) -> Iterator[Sight]:
         self.num_openings += 1
-        clips = self.open(self.source, self.rhythm, self.report)
+        is_stream = isinstance(self.source, LiveStream)
+        begin_s = Fraction(0) if is_stream else offset_s  # a file that is resumed goes on where it was
+        clips = self.open(self.source, self.rhythm, begin_s, self.report)
         opened_at = self.clock()
         try:
-            for sight in sights_of(clips, self.rhythm, offset_s=offset_s):
-                if not isinstance(self.source, LiveStream):
-                    ahead_s = float(sight.clip.window.times_s[-1]) - (self.clock() - opened_at)
+            for sight in sights_of(clips, self.rhythm, offset_s=offset_s - begin_s):
+                if not is_stream:
+                    ahead_s = float(sight.clip.window.times_s[-1] - begin_s) - (self.clock() - opened_at)
                     if ahead_s > 0 and self.stopping.wait(ahead_s):
                         return
                 if self.stopping.is_set():
