@@ -1,13 +1,15 @@
 """Results on disk: whole after a kill, the same after a resume, and everything that was promised."""
 
+import numpy as np
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video, stays
 
 from mule.errors import AnnotationError, MuleError
-from mule.video.reading import video_facts
+from mule.video.encode import VideoWriter
+from mule.video.reading import frames_at, video_facts
 from mule.watching.moments_file import MomentsFile
 from mule.watching.results import recorded, write_outputs
-from mule.watching.watch import WatchSettings, open_watch
+from mule.watching.watch import Watch, WatchSettings, open_watch
 
 BOX = (0.1, 0.2, 0.4, 0.9)
 
@@ -88,6 +90,23 @@ def test_a_result_is_not_overwritten_nor_another_resumed(video, bundle, tmp_path
         next(recorded(opened(video, bundle), tmp_path / "r", resumes=True))
 
 
+def test_nothing_is_written_over_files_of_somebody_else(bundle, tmp_path):
+    video = grey_video(tmp_path / "annotated.mp4", seconds=0.5)
+    before = video.read_bytes()
+    for resumes in (False, True):
+        with pytest.raises(MuleError, match=r"that a result would replace; it has annotated\.mp4"):
+            next(recorded(opened(video, bundle), tmp_path, resumes=resumes))
+    assert [path.name for path in tmp_path.iterdir()] == ["annotated.mp4"]
+    assert video.read_bytes() == before
+
+
+def test_a_folder_that_is_a_file_is_refused(video, bundle, tmp_path):
+    (tmp_path / "r").write_text("mine")
+    with pytest.raises(MuleError, match="must be a folder that results can be written to; file exists"):
+        next(recorded(opened(video, bundle), tmp_path / "r"))
+    assert (tmp_path / "r").read_text() == "mine"
+
+
 def test_nothing_is_written_where_the_first_moment_fails(video, bundle, tmp_path):
     failing = opened(video, bundle, fails_at_s=0.0, error=MuleError("no."))
     with pytest.raises(MuleError, match="no"):
@@ -122,3 +141,40 @@ def test_of_a_live_source_key_frames_are_kept(tmp_path, bundle):
     assert length_s(kept) == pytest.approx(seen[-1].key_time_s + 0.25, abs=0.01)
     write_outputs(tmp_path / "r", watching.source)
     assert (tmp_path / "r" / "annotated.mp4").exists()
+
+
+def opened_live(path, bundle):
+    settings = WatchSettings(every_s=0.25, is_live=True)
+    return open_watch(path, bundle, detector=MadeUpBoxes(stays(BOX)), settings=settings)
+
+
+def test_key_frames_that_were_kept_before_stay_when_a_live_watch_is_resumed(tmp_path, bundle):
+    path = tmp_path / "dawn.mp4"
+    with VideoWriter(path, (64, 96), 8) as dawn:
+        dawn.write(np.repeat(np.linspace(40, 200, 12, dtype=np.uint8), 64 * 96 * 3).reshape(12, 64, 96, 3))
+    moments = recorded(opened_live(path, bundle), tmp_path / "r")
+    first = [next(moments), next(moments)]
+    moments.close()
+    last = list(recorded(opened_live(path, bundle), tmp_path / "r", resumes=True))
+    times_s = [moment.key_time_s for moment in (*first, *last)]
+    kept = frames_at(tmp_path / "r" / "keyframes.mp4", times_s).float().mean(dim=(1, 2, 3))
+    shown = frames_at(path, times_s).float().mean(dim=(1, 2, 3))
+    np.testing.assert_allclose(kept, shown, atol=2)
+
+
+class ComesBackSmaller(Watch):
+    """A stream whose frames are half as large from the second key time on."""
+
+    def __iter__(self):
+        for number, moment in enumerate(super().__iter__()):
+            if number and self.key_frame is not None:
+                self.key_frame = self.key_frame[:, ::2, ::2]
+            yield moment
+
+
+def test_a_stream_that_comes_back_in_another_size_is_recorded_on(tmp_path, bundle):
+    watching = opened_live(grey_video(tmp_path / "live.mp4", seconds=1.0), bundle)
+    watching.__class__ = ComesBackSmaller
+    seen = list(recorded(watching, tmp_path / "r"))
+    assert len(seen) > 1
+    assert length_s(tmp_path / "r" / "keyframes.mp4") == pytest.approx(seen[-1].key_time_s + 0.25, abs=0.01)

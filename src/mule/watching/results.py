@@ -22,6 +22,7 @@ from mule.video.clips import ClipWindow, exact
 from mule.video.encode import VideoWriter
 from mule.video.reading import read_clips, video_facts
 from mule.video.sources import LiveStream, VideoFile, VideoSource
+from mule.video.transforms import resized
 from mule.watching.annotating import write_annotated
 from mule.watching.ava_csv import write_ava, write_label_map
 from mule.watching.exports import EXPORTS
@@ -43,6 +44,8 @@ MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "summary.txt",
     "keyframes.mp4",
 )
+WRITTEN = (AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES, *(name for name, _ in EXPORTS.values()))
+"""What is written beside the moments, over what a result had before."""
 PLAYED_CODECS = frozenset({"h264", "vp8", "vp9", "av1", "theora"})
 PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
 """What browsers play; of anything else the page shows the annotated video."""
@@ -52,14 +55,12 @@ def recorded(watch: Watch, folder: Path, *, resumes: bool = False) -> Generator[
     """The moments of a watch, each on the disk when it is handed out. Nothing is written before the first.
 
     Raises:
-        MuleError: a result is there already, or is of another watch, or cannot be written.
+        MuleError: a result is there already, or is of another watch, or cannot be written, or would be written over
+            files that are no part of one.
     """
     points = ResumePoints(folder)
     path = folder / MOMENTS
-    if path.exists() and not resumes:
-        raise MuleError(
-            f"{folder}: must not hold a result yet; it does. Say --resume, or choose another folder."
-        )
+    _require_room(folder, resumes=resumes)
     with ExitStack() as files:
         writer: MomentsWriter | None = None
         frames: _KeyFrames | None = None
@@ -69,7 +70,7 @@ def recorded(watch: Watch, folder: Path, *, resumes: bool = False) -> Generator[
                 watch.resume(points.read(key_time_s=writer.latest_s), after_s=writer.latest_s)
         for moment in watch:
             if writer is None:
-                folder.mkdir(parents=True, exist_ok=True)
+                _make(folder)
                 writer = files.enter_context(create_moments(path, watch.header))
             if watch.is_live and frames is None:
                 frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watch))
@@ -128,8 +129,35 @@ def write_outputs(
     return summary
 
 
+def _require_room(folder: Path, *, resumes: bool) -> None:
+    """Without moments nothing of a result's names may be there: it is somebody else's, perhaps the video to be watched."""
+    if (folder / MOMENTS).exists():
+        if resumes:
+            return
+        raise MuleError(
+            f"{folder}: must not hold a result yet; it does. Say --resume, or choose another folder."
+        )
+    taken = [name for name in WRITTEN if (folder / name).exists()]
+    if taken:
+        raise MuleError(
+            f"{folder}: a folder without moments must not hold files that a result would replace; it has "
+            f"{', '.join(taken)}. Choose another folder."
+        )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise MuleError(f"{folder}: must be a folder that results can be written to; {reason}.") from None
+
+
 class _KeyFrames:
-    """The key frames of a live source as a video of their own; where key times were dropped the last one stays."""
+    """The key frames of a live source as a video of their own; where key times were dropped the last one stays.
+
+    A resumed watch begins with what was kept before. Frames of a stream that comes back in another size are scaled.
+    """
 
     def __init__(self, path: Path, watch: Watch) -> None:
         header = watch.header
@@ -137,10 +165,14 @@ class _KeyFrames:
         self._watch, self._size = watch, size
         self._every_s = exact(header.every_s)
         self._video = VideoWriter(path, size, 1 / self._every_s)
+        self._before = path if path.exists() else None
         self._count = 0
 
     def __enter__(self) -> "_KeyFrames":
         self._video.__enter__()
+        if self._before is not None:
+            for _, image in frames_at_rate(VideoFile(self._before), 1 / self._every_s):
+                self._write(image)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,11 +181,16 @@ class _KeyFrames:
     def add(self, moment: Moment) -> None:
         if self._watch.key_frame is None:
             return
-        image = self._watch.key_frame.permute(1, 2, 0).numpy()[: self._size[0], : self._size[1]]
+        source = self._watch.header.source
+        frame = resized(self._watch.key_frame[None], (source.rows, source.cols))[0]
+        image = frame.permute(1, 2, 0).numpy()[: self._size[0], : self._size[1]]
         until = round(exact(moment.key_time_s) / self._every_s) + 1
         for _ in range(max(1, until - self._count)):
-            self._video.write(image[None])
-            self._count += 1
+            self._write(image)
+
+    def _write(self, image: UInt8[np.ndarray, "rows cols 3"]) -> None:
+        self._video.write(image[None])
+        self._count += 1
 
 
 def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
