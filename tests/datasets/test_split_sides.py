@@ -163,6 +163,18 @@ def test_labels_have_a_column_for_a_taught_action_that_nobody_does():
     assert any("do not occur in the table: 'z1', 'k', 'm', 'i'" in note for note in sides.report.notes)
 
 
+@pytest.mark.parametrize("novel", ["n", "n m"])
+def test_novel_actions_that_are_all_for_reporting_choose_nothing_and_that_is_said(novel):
+    table = actors_of([("v", "k"), ("w", novel)])
+    for choose, is_said in (((), True), (("n",), False)):
+        report = tuple(name for name in novel.split() if name not in choose)
+        split = split_of(table, ClassSets((), ("k",), choose, report, ()), SideVideos(("v",), (), ("w",)))
+        notes = apply_split(table, split).report.notes
+        assert (
+            "Every novel action is for reporting; nothing may be chosen on novel actors." in notes
+        ) is is_said
+
+
 def test_an_action_in_no_set_is_refused():
     table = actors_of([("v", "k surprise")])
     with pytest.raises(

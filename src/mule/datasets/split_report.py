@@ -239,7 +239,7 @@ def _notes(
     if not sum(sides["val"].used.values()):
         notes.append("There is nothing to validate on.")
     if split.classes.z3 and not split.classes.novel_choose:
-        notes.append("There is one novel action, for reporting; nothing may be chosen on novel actors.")
+        notes.append("Every novel action is for reporting; nothing may be chosen on novel actors.")
     if novel_sets["neither"] and not novel_sets["report"]:
         notes.append("Every novel actor does actions of both novel sets; none is for reporting alone.")
     return notes
