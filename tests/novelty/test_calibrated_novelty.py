@@ -8,7 +8,8 @@ from safetensors.torch import load_file, save_file
 from strategies import unchecked
 
 from mule.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
-from mule.novelty.calibration import CalibratedScore, conformal_p_value, continuous_p_value, in_words
+from mule.novelty.calibration import CalibratedScore, conformal_p_value, continuous_p_value
+from mule.novelty.odds import in_words
 
 
 def normal(*shape, seed=0, dtype=torch.float64):

@@ -1,4 +1,4 @@
-from watched import header, moment, opinion, seen, three_moments
+from watched import KNOWN_95, header, moment, opinion, seen, three_moments
 
 from mule.watching.moments import Threshold
 from mule.watching.summary import TABLE_TITLES, Span, summarise, summary_rows, summary_text, write_summary
@@ -33,11 +33,20 @@ def test_the_text_says_who_did_what_when_and_what_novel_means(tmp_path):
         "3 actors seen, 1 of them novel at some time.",
         "known-95: 95 % of known actors pass",
         "judged by all looks at an actor so far",
-        "  Actor 4, seen 0:01.0–0:02.0\n    novel 0:01.0–0:02.0 (2 of 2 looks), most at 0:01.0: more novel than 99 % of",
+        "  Actor 4, seen 0:01.0–0:02.0\n    novel 0:01.0–0:02.0 (2 of 2 looks), most at 0:01.0: only 1 in 100 known",
         "  Actor 0, seen 0:01.0–0:02.0\n    walk 0:01.0–0:02.0",
         "    known, but no action is likely enough to be named",
     ):
         assert words in text
+
+
+def test_no_more_is_said_than_held_out_actors_show():
+    for num_held_out, words in (
+        (60, "fewer than 1 in 60 known actors look this strange"),
+        (None, "more novel than 99 % of known actors"),
+    ):
+        usual = KNOWN_95.model_copy(update={"num_held_out": num_held_out})
+        assert f": {words}\n" in summary_text(summarise(header(threshold=usual), three_moments()))
 
 
 def test_another_score_is_called_by_its_name():

@@ -22,7 +22,7 @@ from mule.watching.moments import (
 )
 
 KNOWN_95 = Threshold(
-    name="known-95", score="p_value", value=0.95, view="so_far", meaning="95 % of known actors pass"
+    name="known-95", score="p_value", value=0.95, meaning="95 % of known actors pass", num_held_out=1000
 )
 
 

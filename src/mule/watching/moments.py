@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from mule.novelty.odds import in_words
+
 FORMAT = "mule.moments"
 VERSION = 1
 P_VALUE = "p_value"
@@ -220,6 +222,8 @@ class Threshold(Record):
     """Whether the track so far decides, or each key time for itself."""
     meaning: Name
     """In words, such as: 95 % of known actors pass."""
+    num_held_out: Annotated[int, Field(gt=0)] | None = None
+    """How many known actors a p-value rests on; nothing rarer than one of them is said. None where there is none."""
 
 
 class ModelFacts(Record):
@@ -281,6 +285,20 @@ def novelty_of(actor: SeenActor, threshold: Threshold) -> float:
             f"actor {actor.track_id} must have the score {threshold.score!r}, by which is decided; it has none."
         )
     return novelty
+
+
+def said_of(novelty: float, threshold: Threshold) -> str:
+    """What a number that `novelty_of` gave means to people.
+
+    >>> usual = Threshold(name="known-95", score=P_VALUE, value=0.95, meaning="95 % pass", num_held_out=2000)
+    >>> said_of(0.9976, usual)
+    'only 1 in 400 known actors looks this strange'
+    """
+    if threshold.score != P_VALUE:
+        return f"{threshold.score} novelty {novelty:.3f}"
+    if threshold.num_held_out is None:
+        return f"more novel than {100 * novelty:.4g} % of known actors"
+    return in_words(1 - novelty, num_held_out=threshold.num_held_out)
 
 
 def decide(actor: SeenActor, threshold: Threshold) -> Decision:

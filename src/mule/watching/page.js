@@ -417,9 +417,7 @@
     addScores(panel, look);
   }
 
-  const sentence = (look) => isCalibrated
-    ? `More novel than ${percent(look.novelty)} of known actors.`
-    : `Novelty ${look.novelty.toFixed(3)} by ${content.threshold.score}.`;
+  const sentence = (look) => `${look.said[0].toUpperCase()}${look.said.slice(1)}.`;
 
   function meter(look) {
     const box = make("div", `meter ${word(look)}`), full = make("div", "full"), mark = make("div", "mark");

@@ -17,6 +17,7 @@ from mule.watching.moments import (
     RememberedActor,
     SeenActor,
     novelty_of,
+    said_of,
 )
 from mule.watching.thumbnails import Thumbnail
 
@@ -125,11 +126,12 @@ def _explained(header: Header, moments: Sequence[Moment]) -> set[tuple[int, int]
 
 
 def _look(at: int, actor: SeenActor, header: Header) -> dict[str, Any]:
-    view = header.threshold.view
+    view, novelty = header.threshold.view, novelty_of(actor, header.threshold)
     return {
         "at": at,
         "box": [round(value, 4) for value in actor.box_xyxy_unit],
-        "novelty": novelty_of(actor, header.threshold),
+        "novelty": novelty,
+        "said": said_of(novelty, header.threshold),
         "looks": actor.num_looks,
         "does": [[each.action, *map(_short, _masses(each))] for each in actor.judged(view).actions],
         "now": _scores(actor.now),

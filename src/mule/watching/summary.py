@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mule.datasets.table_writing import write_whole
 from mule.watching.between import FURTHEST_STEPS
-from mule.watching.moments import Header, Moment, SeenActor, novelty_of
+from mule.watching.moments import Header, Moment, SeenActor, novelty_of, said_of
 
 TABLE_TITLES = ("actor", "seen", "does", "novel", "most novel")
 MOST_ROWS = 20
@@ -136,19 +136,13 @@ def _told(actor: ActorSummary, header: Header) -> list[str]:
     if actor.is_novel:
         lines.append(
             f"    novel {_spans(actor.novel)} ({actor.num_novel} of {_count(actor.num_looks, 'look')}), most at "
-            f"{_time(actor.most_novel_at_s)}: {_said(actor.most_novel, header)}"
+            f"{_time(actor.most_novel_at_s)}: {said_of(actor.most_novel, header.threshold)}"
         )
     for name in _by_length(actor):
         lines.append(f"    {_short(name)} {_spans(actor.actions[name])}")
     if not actor.actions and not actor.is_novel:
         lines.append("    known, but no action is likely enough to be named")
     return lines
-
-
-def _said(novelty: float, header: Header) -> str:
-    if header.threshold.score == "p_value":
-        return f"more novel than {100 * novelty:.4g} % of known actors"
-    return f"{header.threshold.score} novelty {novelty:.3f}"
 
 
 def _novelty_name(header: Header) -> str:

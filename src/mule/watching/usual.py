@@ -112,11 +112,16 @@ class UsualNovelty:
         if text.startswith("known"):
             promise = promised_threshold(together.held_out, alarm_rate=promised_alarm_rate(text))
             value = together(torch.tensor([promise.novelty], dtype=torch.float64)).novelty.value.item()
-            return Threshold(name=text, score=P_VALUE, value=value, view=view, meaning=promise.meaning)
+            return self._threshold(text, value, view=view, meaning=promise.meaning)
         value = _share(text)
         above = int((together(together.held_out).novelty.value > value).sum())
         chosen = HeldOutThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
-        return Threshold(name=text, score=P_VALUE, value=value, view=view, meaning=chosen.meaning)
+        return self._threshold(text, value, view=view, meaning=chosen.meaning)
+
+    def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> Threshold:
+        return Threshold(
+            name=name, score=P_VALUE, value=value, view=view, meaning=meaning, num_held_out=self.num_held_out
+        )
 
 
 def _share(text: str) -> float:
