@@ -17,6 +17,7 @@ from mule.comparison.controls import control_note, with_control
 from mule.comparison.figures import CAPTIONS
 from mule.comparison.findings import Findings
 from mule.comparison.page_facts import every_row, scores_left_out, what_was_run
+from mule.comparison.promise import promise_kept
 from mule.comparison.sheets import (
     differences,
     every_comparison,
@@ -101,6 +102,7 @@ def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple
             "Where scenes mislead",
             score_sheet(scenes_comparison(findings)) if len(findings.tests) > 1 else None,
         ),
+        "promise": ("Known actors flagged, where 5 % are promised", promise_kept(findings, side)),
         "networks": networks,
         "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
