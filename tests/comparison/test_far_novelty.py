@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from mule.cli.main import app
-from mule.comparison.far import against_far
+from mule.comparison.far import against_far, doubtful_names
 from mule.comparison.judging import Judging, judged, yardstick_of
 from mule.comparison.run_means import mean_sheets
 from mule.comparison.score_rules import score_rules
@@ -123,3 +123,9 @@ def test_tables_of_other_videos_come_with_their_videos_and_names_of_their_own(ta
     result = CliRunner().invoke(app, ["evaluate", "far", "RUN", *tables])
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_known_action_under_another_name_is_said():
+    assert doubtful_names(("bow", "run", "wave"), ("run", "fence")) == []
+    (said,) = doubtful_names(("bow", "run", "wave"), ("movement:running", "fence"))
+    assert said == "'movement:running' reads like the known 'run', and who does it counts as novel"

@@ -229,8 +229,9 @@ def far(
 ) -> None:
     """Far novelty: known actors of a run's test side against the actors of other videos.
 
-    Those who do an action of a known name are left out. Other videos differ in more than actions, so this is easier than
-    novel actions on the test side itself, which stands beside it. Of several runs the mean is shown.
+    Those who do an action of a known name are left out; names that only resemble a known one are said. Other videos differ in
+    more than actions, so this is easier than novel actions on the test side itself, which stands beside it. Of several
+    runs the mean is shown.
     """
     from mule.cli import show_elsewhere
     from mule.comparison.judging import Judging

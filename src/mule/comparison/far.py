@@ -7,7 +7,7 @@ Other videos differ in camera, light and size too, so it is easier than an unkno
 it is reported apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from mule.comparison.results import SideResult
 from mule.comparison.score_rules import score_rules
 from mule.comparison.sides import TRAIN, VAL, ActorTruth, sides_under_test
 from mule.config import Experiment
+from mule.datasets.leakage import met_in_pretraining
 from mule.errors import RangeError
 from mule.records import Evidence
 
@@ -42,13 +43,16 @@ def judge_far(
         experiment: its experiment, with the data where they now lie.
         others: what the run says of the actors of other videos, by the name of these.
         judging: how.
-        noted: is told what is being computed.
+        noted: is told what is being computed, and which names there resemble a known action.
 
     Raises:
         RangeError: nobody on the test side is known, or everybody in some other videos.
     """
     source, side = OutputsOf(run_dir, experiment), sides_under_test(experiment)[0]
     train, val, test = (source.on(each, noted=noted) for each in (TRAIN, VAL, side))
+    for outputs in others.values():
+        for sentence in doubtful_names(test.classes, outputs.truth.classes):
+            noted(sentence)
     model = weights_digest(run_dir)
     read = reading_of(experiment.system, train, val, model=model)
     yardstick = yardstick_of(score_rules(judging.scores), train, read(val))
@@ -98,6 +102,20 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
         not_stored={**first.not_stored, "dropout_logits": NO_PASSES},
         num_skipped=first.num_skipped + second.num_skipped,
     )
+
+
+def doubtful_names(known: Sequence[str], far: Sequence[str]) -> list[str]:
+    """A sentence for each known action that other videos may have under another name; nobody is left out for it.
+
+    >>> doubtful_names(["walk", "jump"], ["movement:walking", "jump"])
+    ["'movement:walking' reads like the known 'walk', and who does it counts as novel"]
+    """
+    others = [name for name in far if name not in known]
+    unshared = [name for name in known if name not in far]
+    return [
+        f"'{each.label}' reads like the known '{each.action}', and who does it counts as novel"
+        for each in met_in_pretraining(unshared, others)
+    ]
 
 
 def _truth(known: ActorTruth, far: ActorTruth) -> ActorTruth:
