@@ -9,6 +9,7 @@ from made_outputs import made_outputs
 from mule.comparison.promise import coverage_sheet, known_coverage
 from mule.datasets.samples import ClipName
 from mule.errors import TooFewActors
+from mule.report.formats import markdown
 
 HELD_OUT = np.arange(99.0)
 """At most 5 % are promised by the fifth largest, 94: of a hundred, five lie above."""
@@ -42,11 +43,9 @@ def test_trials_are_counted_together_and_tested_apart():
     outputs = side_of(60)
     quiet, loud = (known_coverage(outputs, np.full(60, value), HELD_OUT) for value in (0.0, 95.0))
     sheet = coverage_sheet([quiet, loud], "mule by PE")
-    first, bow, *_ = [
-        (line.cells[0], line.cells[1], line.cells[2][0].text, line.cells[3]) for line in sheet.blocks[0].lines
-    ]
-    assert first == ("everybody", "120", "50.0 %", "1 of 2")
-    assert bow == ("bow", "40", "50.0 %", "1 of 2")
+    first, bow = markdown(sheet).splitlines()[2:4]
+    assert first == "| everybody | 120 | **50.0 %** | 1 of 2 |"
+    assert bow == "| bow | 40 | **50.0 %** | 1 of 2 |"
     assert "the conformal quantile of 99 known actors" in sheet.notes[0]
 
 
