@@ -136,8 +136,9 @@ def test_a_job_that_leaves_without_a_word_fails_at_once(tmp_path):
 
 
 DRIVER = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell runs in the background ignore it
 sys.path.insert(0, {here!r})
 from made_jobs import MadeJob, do
 from mule.comparison.engines import run_jobs

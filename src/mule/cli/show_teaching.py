@@ -179,7 +179,7 @@ def report(plan: TeachingPlan, settings: Sequence[str], out: Path) -> str:
 
 def _page(plan: TeachingPlan, side: str, test: SideOutputs, found: dict[str, Taught]) -> Iterator[str]:
     whole = mean_of(list(found.values()))
-    yield f"## Actions taught from {plan.num_examples} examples"
+    yield f"# Actions taught from {plan.num_examples} examples"
     yield ""
     yield (
         f"Run `{plan.run_dir.name}`, {side} side, {test.num_actors} actors. Each novel action alone is taught to the finished "
