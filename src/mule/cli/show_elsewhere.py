@@ -22,10 +22,9 @@ NEAR_AND_FAR = (
     "near."
 )
 LOOKS = (
-    "The same tracks judged with their first look, the first two, four, eight, a second apart. Evidence is fused along a "
-    "track; rivals get the mean output and feature. Runs were trained on single looks; thresholds and p-values are of "
-    "held-out tracks of as many looks. A track ends where its actor turns from known to novel or back, and does whatever "
-    "it does in one of its looks; one that has fewer looks gives all it has."
+    "The same tracks judged with their first look, the first two, four, eight. A track is of one actor while it does the same "
+    "actions; one that has fewer looks gives all it has. Evidence is fused along a track; rivals get the mean output and "
+    "feature. Runs were trained on single looks; thresholds and p-values are of held-out tracks of as many looks."
 )
 
 

@@ -103,7 +103,10 @@ def judge_takes(
 
 
 def _with_strangers(outputs: SideOutputs) -> SideOutputs:
-    """Those who do anything, and whoever does what the network was not taught is novel."""
+    """Those who do anything, and whoever does what the network was not taught is novel.
+
+    An actor who turns to something else is another one from then on: looks at different actions are not put together.
+    """
     truth = outputs.truth
     untaught = [name not in outputs.classes for name in truth.classes]
     is_novel = np.asarray(truth.labels[:, untaught].any(axis=1))
@@ -111,5 +114,7 @@ def _with_strangers(outputs: SideOutputs) -> SideOutputs:
         raise RangeError(
             f"takes must show actors who do only what the run was taught; all {outputs.num_actors} looks are at others."
         )
-    marked = replace(outputs, truth=replace(truth, is_novel=is_novel))
+    who_does = zip(truth.actor_ids, truth.labels, strict=True)
+    actor_ids = tuple(f"{who} {np.flatnonzero(does)}" if who else "" for who, does in who_does)
+    marked = replace(outputs, truth=replace(truth, is_novel=is_novel, actor_ids=actor_ids))
     return marked.at(np.asarray(truth.labels.any(axis=1)))
