@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mule.cli import remember
 from mule.cli.show_compare import command_shown, experiment_of, noted, sheet_shown, side_results
-from mule.cli.show_looks import looks_table
+from mule.cli.show_looks import looks_in_words, looks_table
 from mule.comparison.far import judge_far
 from mule.comparison.judging import Judging
 from mule.comparison.looks import Takes, judge_takes
@@ -76,12 +76,8 @@ def looks(
         found.append(judge_takes(run_dir, experiment, seen, looks=looks, judging=judging, noted=noted))
     if len(found) == 1:
         looks_table("takes", found[0])
-    titled = [{_in_words(number): result for number, result in each.items()} for each in found]
+    titled = [{looks_in_words(number): result for number, result in each.items()} for each in found]
     _told(mean_sheets(titled), "More looks", LOOKS, is_shown=len(found) > 1, docs=docs)
-
-
-def _in_words(number: int) -> str:
-    return f"{number} look{'s' if number > 1 else ''}"
 
 
 def _told(

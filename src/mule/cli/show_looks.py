@@ -15,7 +15,7 @@ def looks_table(side: str, results: Mapping[int, SideResult]) -> None:
     first = next(iter(results.values()))
     table = Table(
         "AUROC",
-        *(f"{number} look{'s' if number > 1 else ''}" for number in results),
+        *map(looks_in_words, results),
         title=f"{side}: {first.num_known} known and {first.num_novel} novel tracks",
     )
     table.add_row(
@@ -29,6 +29,11 @@ def looks_table(side: str, results: Mapping[int, SideResult]) -> None:
     for name, reason in left_out.items():
         console.print(Text(f"left out: {name} ({reason})"), soft_wrap=True)
     console.print(Text(list(results.values())[-1].convention, style="dim"))
+
+
+def looks_in_words(number: int) -> str:
+    """The title of a column."""
+    return f"{number} look{'s' if number > 1 else ''}"
 
 
 def _auroc(result: SideResult, name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mule.build_data import Noted
-from mule.comparison.judging import Judging, judged, yardstick_of
+from mule.comparison.judging import Judging, facts_unkept, judged, yardstick_of
 from mule.comparison.output_files import OutputsOf, weights_digest
 from mule.comparison.outputs import NO_PASSES, SideOutputs
 from mule.comparison.remembering import reading_of
@@ -61,9 +61,7 @@ def judge_far(
     }
     found: dict[str, SideResult] = {}
     for name, outputs in shown.items():
-        facts = {
-            "key": "", "system": experiment.system, "side": name, "side_digest": "", "weights_sha256": model
-        }  # fmt: skip
+        facts = facts_unkept(experiment.system, name, model=model)
         found[name], _ = judged(read(outputs), yardstick, judging=judging, facts=facts)
     return found
 

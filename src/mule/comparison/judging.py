@@ -159,6 +159,11 @@ def result_key(source: OutputsOf, side: str, judging: Judging) -> str:
     return hashlib.sha256(json.dumps([keys, judged_how]).encode()).hexdigest()
 
 
+def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
+    """The facts of a judgement that is shown and not kept: nothing asks for its key or for the digest of its side."""
+    return {"key": "", "system": system, "side": side, "side_digest": "", "weights_sha256": model}
+
+
 def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutputs) -> Yardstick:
     """Rules that have learned from known actors, and what else the judgement of a run rests on.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mule.build_data import Noted
-from mule.comparison.judging import Judging, judge_run, judged, yardstick_of
+from mule.comparison.judging import Judging, facts_unkept, judge_run, judged, yardstick_of
 from mule.comparison.output_files import OutputsOf, weights_digest
 from mule.comparison.outputs import SideOutputs
 from mule.comparison.remembering import reading_of
@@ -95,9 +95,7 @@ def judge_takes(
     for number in looks:
         wanted = replace(judging, by="track", most_looks=number)
         yardstick = yardstick_of(score_rules(wanted.scores), train, wanted.shown(held_out))
-        facts = {
-            "key": "", "system": experiment.system, "side": wanted.name_of("takes"), "side_digest": "", "weights_sha256": model
-        }  # fmt: skip
+        facts = facts_unkept(experiment.system, wanted.name_of("takes"), model=model)
         found[number], _ = judged(wanted.shown(test), yardstick, judging=wanted, facts=facts)
     return found
 
