@@ -17,7 +17,7 @@ def asked_for(monkeypatch):
     """The videos of each call for maps; none are computed."""
     calls = []
     monkeypatch.setattr(
-        sides, "kept_features", lambda _experiment, _data, videos, **_: calls.append(sorted(videos))
+        sides, "keep_features", lambda _experiment, _data, videos, **_: calls.append(sorted(videos))
     )
     return calls
 

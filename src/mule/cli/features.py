@@ -92,9 +92,11 @@ def of_experiment(
     They would compute what is missing themselves; this does it beforehand, for all sides of every split at once.
     """
     from mule.build_maps import keep_all_features
+    from mule.cli.count_bar import CountBar
     from mule.cli.show_training import with_usual_places
     from mule.config import load_experiment
 
     wanted = with_usual_places(load_experiment(experiment, overrides or []))
-    num_videos = keep_all_features(wanted, noted=typer.echo)
-    typer.echo(f"maps of {num_videos} videos are kept")
+    with CountBar("videos") as bar:
+        num_videos, num_computed = keep_all_features(wanted, on_progress=bar)
+    typer.echo(f"maps of {num_videos} videos are kept; {num_computed} were computed now")

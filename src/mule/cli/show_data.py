@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import typer
-from rich import progress as rich_progress
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mule.cli.count_bar import CountBar
 from mule.datasets.stats import TableStats
 from mule.datasets.table import ActorTable, ObjectTable
 from mule.datasets.table_files import (
@@ -190,7 +190,7 @@ def detect(table: ActorTable, folder: Path, detector: Path, *, actor_score: floa
         raise VideoError(
             f"{folder}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}."
         )
-    with _Bar("detecting") as bar:
+    with CountBar("detecting") as bar:
         detected = detected_actors(
             table,
             found.paths,
@@ -209,7 +209,7 @@ def _composed(table: ActorTable, composites: "Sequence[Composite]", out: Path) -
     """Write composites, say which could not be made, and give those that were."""
     from mule.datasets.compose_videos import write_composites
 
-    with _Bar("composing") as bar:
+    with CountBar("composing") as bar:
         failed = write_composites(table, composites, out, on_progress=bar)
     for name, reason in failed.items():
         typer.echo(f"mule: {name} could not be made: {reason}", err=True)
@@ -244,7 +244,7 @@ def _opened(names: Sequence[str], folder: Path, image_rate: Fraction) -> "tuple[
     from mule.datasets.videos import find_videos, probe_videos
 
     found = find_videos(names, folder)
-    with _Bar("opening videos") as bar:
+    with CountBar("opening videos") as bar:
         return found, probe_videos(found.paths, on_progress=bar, image_rate=image_rate)
 
 
@@ -290,24 +290,3 @@ def _write_kept(actors: ActorTable, left_out: Mapping[str, str], kept: Path) -> 
 def _histogram(title: str, unit: str, histogram: Mapping[int, int], mean: float) -> Text:
     counts = ", ".join(f"{value}: {count:,}" for value, count in histogram.items())
     return Text(f"{title}: {mean:.2f} on average ({unit} with {counts})")
-
-
-class _Bar:
-    """A progress bar on a terminal that goes when it is done; silence anywhere else."""
-
-    def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
-        self._progress = rich_progress.Progress(
-            console=console, transient=True, disable=not console.is_terminal
-        )
-        self._task = self._progress.add_task(title, total=None)
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, num_done: int, num_expected: int) -> None:
-        self._progress.update(self._task, completed=num_done, total=num_expected)

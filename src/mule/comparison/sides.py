@@ -24,7 +24,7 @@ from mule.build_data import (
     table_sides,
     views,
 )
-from mule.build_maps import kept_features
+from mule.build_maps import keep_features, kept_features
 from mule.config import Experiment, StageData, TableData
 from mule.datasets.batches import ActorBatch
 from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
@@ -160,7 +160,7 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
     if isinstance(first.data, TableData) and table is not None:
         folder = root_of(first.data) / first.data.features
         noted(f"maps of {len(videos)} videos are in {folder}, or computed now")
-        kept_features(first, first.data, videos, table=table)
+        keep_features(first, first.data, videos, table=table)
 
 
 def key_frame(

@@ -1,0 +1,63 @@
+"""Maps of the videos of a table: computed once, and not held by who only wants them kept."""
+
+import gc
+
+import pytest
+import torch
+from made_films import FOUR, settings_on, two_in_each_film, write_films
+from tiny_extraction import tiny_backbone
+
+from mule import build_maps
+from mule.config import ConfigError, experiment_from
+from mule.datasets.table_files import read_actor_table
+from mule.features.feature_files import VideoFeatures
+
+
+@pytest.fixture
+def frozen(tmp_path, monkeypatch):
+    """An experiment on four films whose backbone is one convolution."""
+    monkeypatch.setattr(build_maps, "frozen_backbone", lambda *_, **__: tiny_backbone())
+    write_films(tmp_path, two_in_each_film())
+    return experiment_from(
+        {
+            "system": "mule",
+            "data": settings_on(tmp_path),
+            "backbone": {"name": "i3d_rgb_kinetics400", "weights": str(tmp_path / "none.pt"), "frozen": True},
+            "optimizer": {"lr": 1e-3},
+            "training": {"epochs": 1},
+        },
+        source="frozen.toml",
+    )
+
+
+def alive():
+    return [each for each in gc.get_objects() if type(each) is VideoFeatures]
+
+
+def test_maps_are_computed_once_and_the_maps_of_one_video_at_most_are_held(frozen):
+    before, progress = len(alive()), []
+
+    def on_progress(num_done, num_videos):
+        progress.append((num_done, num_videos))
+        assert len(alive()) <= before + 1
+
+    assert build_maps.keep_all_features(frozen, on_progress=on_progress) == (4, 4)
+    assert progress == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+    assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
+
+
+def test_maps_that_were_kept_are_those_that_are_asked_for(frozen):
+    build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
+    table = read_actor_table(frozen.data.root / "actors.csv")
+    videos = {film: frozen.data.root / "videos" / f"{film}.mp4" for film in FOUR}
+    features = build_maps.kept_features(frozen, frozen.data, videos, table=table)
+    assert [each.key_time_s.tolist() for each in features.values()] == [[0.5, 1.0]] * len(FOUR)
+    assert not torch.equal(features["film0"].context, features["film1"].context)
+
+
+def test_maps_of_a_backbone_that_is_trained_are_not_kept(frozen):
+    trained = frozen.model_copy(update={"backbone": frozen.backbone.model_copy(update={"frozen": False})})
+    with pytest.raises(
+        ConfigError, match=r"by a frozen backbone with weights; this experiment has .* frozen = False"
+    ):
+        build_maps.keep_all_features(trained, on_progress=lambda *_: None)
