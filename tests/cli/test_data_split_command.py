@@ -45,6 +45,15 @@ def split(table, *options, out="split.toml"):
         (("--policy", "list"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--novel", "novel.txt"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--charades-classes", "c.txt"), "goes with the policy paper"),
+        (
+            ("--policy", "random", "--tags", ":"),
+            "names that hold ':' among others that do not; 0 of 6 hold it",
+        ),
+        (
+            ("--policy", "grouped", "--tags", ":"),
+            "goes with the policies random and closed; grouped has sets of its own",
+        ),
+        (("--policy", "random", "--tags", "w", "--z1-at-test", "known"), "tags are Z1 and decide nothing"),
         (("--policy", "random", "--groups", "videos.csv"), "must be a file and a column"),
         (("--policy", "random", "--groups", "no.csv:film"), "no.csv: must be a file that can be read"),
         (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave something for training"),
@@ -213,3 +222,20 @@ def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant
     assert "The split was made from another table than this." in told.stdout
     assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in told.stdout
     assert "6 videos of the split are not in the table." in told.stdout
+
+
+def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path, table):
+    tagged = tmp_path / "tagged.csv"
+    views = [f"{row.removesuffix(',p')};view:{('back', 'left')[i % 2]},p" for i, row in enumerate(rows())]
+    tagged.write_text(HEADER + "\n".join(views) + "\n")
+    (plain, first), (beside, second) = (
+        split(table, "--policy", "random"),
+        split(tagged, "--policy", "random", "--tags", ":", out="tagged.toml"),
+    )
+    assert (plain.exit_code, beside.exit_code) == (0, 0), beside.output
+    without, made = read_split(first), read_split(second)
+    assert made.classes.z3 == without.classes.z3
+    assert made.classes.z1 == ("view:back", "view:left")
+    assert set(made.classes.z2) == set(without.classes.known_train)
+    assert made.rules.z1_at_test == "ignore"
+    assert "Z1 decides nothing at test" in beside.stdout

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mule.datasets.ava_classes import AVA_60, AVA_80
 from mule.datasets.partition import (
+    beside_tags,
     closed_partition,
     group_by_prefix,
     grouped_partition,
@@ -15,6 +16,7 @@ from mule.datasets.partition import (
     paper_partition,
     random_partition,
     read_partition,
+    told_apart,
 )
 from mule.errors import AnnotationError, RangeError
 
@@ -167,3 +169,25 @@ def test_a_wrong_file_of_sets_is_refused_by_name(tmp_path, name, content, words)
     (tmp_path / name).write_text(content)
     with pytest.raises(AnnotationError, match=re.escape(words)):
         read_partition(tmp_path / name, ("a", "b", "c"))
+
+
+@given(
+    st.sets(st.text("abc", min_size=1, max_size=3), min_size=3, max_size=9),
+    st.sets(st.text("ab", max_size=2), min_size=1),
+)
+def test_tags_are_taught_and_change_nothing_about_which_actions_are_novel(actions, ends):
+    tags = {f"view:{end}" for end in ends}
+    names = tuple(sorted(actions | tags))
+    kept, found = told_apart(names, ":")
+    assert (set(kept), set(found)) == (actions, tags)
+    alone = random_partition(tuple(sorted(actions)), seed=5)
+    beside = beside_tags(random_partition(kept, seed=5), found)
+    assert beside.z3 == alone.z3
+    assert beside.z2 == alone.known_train
+    assert set(beside.z1) == tags
+
+
+@pytest.mark.parametrize("names", [("run", "sit"), ("view:back", "visible:upper"), ()])
+def test_tags_stand_beside_actions(names):
+    with pytest.raises(RangeError, match=r"names that hold ':' among others that do not"):
+        told_apart(names, ":")

@@ -94,6 +94,14 @@ def split(
             help="For grouped: a CSV file with action,group, or the mark that ends a group's name in an action's.",
         ),
     ] = ":",
+    tags: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MARK",
+            help="Labels whose names hold this mark, as view:back holds a colon, are taught and never novel, and decide "
+            "nothing at test. For random and closed.",
+        ),
+    ] = None,
     charades_classes: Annotated[
         Path | None,
         typer.Option(
@@ -136,7 +144,7 @@ def split(
     z1_at_test: Annotated[
         Z1Rule | None,
         typer.Option(
-            help="Z1 decides nothing (policy paper) or counts as known (any other), unless said here."
+            help="Z1 decides nothing (policy paper, or --tags) or counts as known (any other), unless said here."
         ),
     ] = None,
     pretraining: Pretraining = None,
@@ -156,13 +164,18 @@ def split(
         raise typer.BadParameter("give a second table or a column of sides, not both.", param_hint="--sides")
     actors, tested = _read(table), None if test is None else _read(test)
     whole = _joined(actors, tested)
-    classes = _class_sets(policy, whole.classes, seed, (novel, class_groups, charades_classes))
+    files = (novel, class_groups, charades_classes)
+    classes = (
+        _class_sets(policy, whole.classes, seed, files)
+        if tags is None
+        else _beside_tags(policy, whole.classes, seed, files, tag_mark=tags)
+    )
     group_of = {} if groups is None else _column(groups, whole.videos, "--groups")
     rules = Rules(
         mixed=mixed.value,
         mixed_share=mixed_share,
         train_novel=train_novel.value,
-        z1_at_test=(z1_at_test or (Z1Rule.IGNORE if policy is PolicyName.PAPER else Z1Rule.KNOWN)).value,
+        z1_at_test=_z1_rule(z1_at_test, policy, has_tags=tags is not None).value,
         sides="drawn" if sides is None and test is None else "given",
         val_share=_val_share(val_share, is_given=sides is not None, is_test_given=test is not None),
         test_share=test_share if sides is None and test is None else 0.0,
@@ -251,6 +264,25 @@ def _class_sets(
             return partition.closed_partition(classes)
 
 
+def _beside_tags(
+    policy: PolicyName,
+    classes: tuple[str, ...],
+    seed: int,
+    files: tuple[Path | None, str, Path | None],
+    *,
+    tag_mark: str,
+) -> "ClassSets":
+    from mule.datasets.partition import beside_tags, told_apart
+
+    if policy not in (PolicyName.RANDOM, PolicyName.CLOSED):
+        raise typer.BadParameter(
+            f"goes with the policies random and closed; {policy.value} has sets of its own.",
+            param_hint="--tags",
+        )
+    actions, tags = told_apart(classes, tag_mark)
+    return beside_tags(_class_sets(policy, actions, seed, files), tags)
+
+
 def _group_of(classes: tuple[str, ...], file_or_mark: str) -> dict[str, str]:
     from mule.datasets.name_files import read_pairs
     from mule.datasets.partition import group_by_prefix
@@ -310,6 +342,15 @@ def _column_place(place: str, option: str) -> tuple[Path, str, str]:
             f"must be a file and a column, VIDEOS.csv:COLUMN; got '{place}'.", param_hint=option
         )
     return Path(file), "video", column
+
+
+def _z1_rule(asked: Z1Rule | None, policy: PolicyName, *, has_tags: bool) -> Z1Rule:
+    if has_tags and asked is Z1Rule.KNOWN:
+        raise typer.BadParameter(
+            "tags are Z1 and decide nothing; leave --z1-at-test out.", param_hint="--tags"
+        )
+    is_ignored = has_tags or policy is PolicyName.PAPER
+    return asked or (Z1Rule.IGNORE if is_ignored else Z1Rule.KNOWN)
 
 
 def _place_name(place: str | None) -> str:

@@ -6,6 +6,7 @@ version of every library, and in whatever order the classes come.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mule.datasets.ava_classes import AVA_60, AVA_80
@@ -119,6 +120,29 @@ def closed_partition(classes: Sequence[str]) -> ClassSets:
     is_ava = bool(classes) and set(AVA_80.values()).issuperset(classes)
     taught = tuple(AVA_60.values()) if is_ava else tuple(classes)
     return ClassSets((), tuple(taught), (), (), tuple(name for name in classes if name not in taught))
+
+
+def beside_tags(sets: ClassSets, tags: Sequence[str]) -> ClassSets:
+    """The partition of the actions, beside labels that describe how an actor is seen: taught, never novel.
+
+    Tags are Z1 and all taught actions Z2, so under `z1_at_test = "ignore"` the actions alone decide who is known.
+    """
+    return replace(sets, z1=tuple(tags), z2=sets.known_train)
+
+
+def told_apart(classes: Sequence[str], tag_mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Actions, and tags: names that hold the mark, as `view:back`.
+
+    Raises:
+        RangeError: there are none of one of them.
+    """
+    tags = tuple(name for name in classes if tag_mark in name)
+    actions = tuple(name for name in classes if tag_mark not in name)
+    if not (tags and actions):
+        raise RangeError(
+            f"tags are names that hold {tag_mark!r} among others that do not; {len(tags)} of {len(classes)} hold it."
+        )
+    return actions, tags
 
 
 def read_partition(path: Path, classes: Sequence[str], *, seed: int = 0) -> ClassSets:
