@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from made_films import two_in_each_film, write_films
 from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
 from typer.testing import CliRunner
 
@@ -131,6 +132,20 @@ def test_wrong_input_ends_with_code_two_and_leaves_nothing(
     assert result.exit_code == 2
     assert told in said(result)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_are_counted_on_a_split_that_is_given_and_the_experiments_own_need_not_be_there(
+    app, files, tmp_path
+):
+    write_films(tmp_path, two_in_each_film())
+    (tmp_path / "split.toml").rename(tmp_path / "other.toml")
+    settings = ["--set", f"data.root={tmp_path}", "--set", "training.batch_clips=2", "--steps", "7"]
+    command = ["compare", str(files / "table.toml"), *settings]
+    result = CliRunner().invoke(app, [*command, "--split", "other.toml", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "got 7, and an epoch of gradient steps is table 2" in said(result)
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert "split.toml: must be a split" in said(result)
 
 
 def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):

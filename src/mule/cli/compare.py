@@ -100,12 +100,14 @@ def compare(
     from mule.comparison.judging import Judging
 
     files = show_compare.quick_files(QUICK) if quick and not experiments else experiments or []
-    contestants = show_compare.contestants(files, settings or [], systems or [])
+    # steps and budgets are counted on the first split; the experiments' own may not be there
+    settings = [*(settings or []), *(f"data.split={each}" for each in (splits or [])[:1])]
+    contestants = show_compare.contestants(files, settings, systems or [])
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:
         contestants = with_steps(contestants, steps)
-    start = show_compare.start_of(backbone_from, settings or []) if backbone_from else None
+    start = show_compare.start_of(backbone_from, settings) if backbone_from else None
     asked = Asked(
         contestants=contestants,
         out=out,
