@@ -13,6 +13,7 @@ from bench import (
     losses,
     metrics,
     relations,
+    searching,
     shared_work,
     stage,
     tracking,
@@ -32,6 +33,7 @@ PRINTED: dict[str, Callable[[], None]] = {
     "stage": stage.main,
     "loading": loading.main,
     "training": training.main,
+    "searching": searching.main,
     "watching": watching.main,
 }
 

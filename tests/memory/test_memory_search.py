@@ -66,12 +66,13 @@ def test_where_too_few_are_allowed_the_rest_is_nobody():
     assert torch.isinf(found.distance[0, 1:]).all()
 
 
-def test_blocks_do_not_change_the_answer(monkeypatch):
+@pytest.mark.parametrize("method", ["exact", "inverted_file"])
+def test_blocks_do_not_change_the_answer(monkeypatch, method):
     entries, queries, groups = sphere(50, 0), sphere(23, 1), torch.arange(50) % 7
     own = torch.arange(23) % 7
-    whole = EntrySearch(entries, groups).nearest(queries, 6, excluding=own)
+    whole = EntrySearch(entries, groups, method=method).nearest(queries, 6, excluding=own)
     monkeypatch.setattr(search, "NUMBERS_AT_ONCE", 200)
-    blocks = EntrySearch(entries, groups).nearest(queries, 6, excluding=own)
+    blocks = EntrySearch(entries, groups, method=method).nearest(queries, 6, excluding=own)
     assert torch.equal(whole.index, blocks.index)
     assert torch.equal(whole.distance, blocks.distance)
 

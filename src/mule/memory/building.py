@@ -21,6 +21,7 @@ from mule.memory.memory import (
     unit_features,
 )
 from mule.memory.opinion import best_evidence_scale
+from mule.memory.search import EntrySearch
 from mule.records import Evidence
 
 
@@ -96,10 +97,15 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
     labels, outputs = held_out.labels[:, columns], held_out.outputs[:, columns]
     is_known = (labels > 0).any(dim=1)  # what a memory has forgotten is no longer known
     features, labels, outputs = held_out.features[is_known], labels[is_known], outputs[is_known]
-    kernel = replace(memory.kernel, reach=reach_of(memory, features), evidence_scale=None)
+    search = EntrySearch(
+        memory.features, memory.places.group_index
+    )  # of many entries it takes minutes to make
+    reach = reach_of(memory, features, search=search)
+    kernel = replace(memory.kernel, reach=reach, evidence_scale=None)
     reached = replace(memory, kernel=kernel)
     network = Evidence(exp_evidence(outputs), exp_evidence(-outputs))
-    scale = best_evidence_scale(reached, weigh(reached, features), network=network, labels=labels)
+    weighed = weigh(reached, features, search=search)
+    scale = best_evidence_scale(reached, weighed, network=network, labels=labels)
     return replace(reached, kernel=replace(kernel, evidence_scale=scale))
 
 

@@ -114,7 +114,9 @@ def scales_among(
     return distance
 
 
-def reach_of(memory: EvidenceMemory, features: Float[Tensor, "actors dim"]) -> float:
+def reach_of(
+    memory: EvidenceMemory, features: Float[Tensor, "actors dim"], *, search: EntrySearch | None = None
+) -> float:
     """ρ: the median of d² / (s·s̄) over held-out known actors and their k neighbours.
 
     Held-out, because the network has pulled its training actors together: distances among them are too small.
@@ -125,7 +127,7 @@ def reach_of(memory: EvidenceMemory, features: Float[Tensor, "actors dim"]) -> f
         raise TooFewActors(
             f"ρ needs a memory of at least k = {memory.kernel.num_neighbours} entries; got {len(memory)}."
         )
-    neighbours = nearest(memory, features)
+    neighbours = nearest(memory, features, search=search)
     ratio = neighbours.distance.square() / (_scale_of(memory, neighbours) * memory.kernel.typical_scale)
     return ratio.median().item()
 

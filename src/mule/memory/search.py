@@ -14,6 +14,8 @@ Method = Literal["exact", "inverted_file"]
 MOST_EXACT = 1_000_000
 """Beyond so many entries an index decides which are looked at, unless exact search is asked for."""
 NUMBERS_AT_ONCE = 1 << 24
+ENTRIES_PER_CELL = 39
+"""What faiss asks for to place a cell; more take longer, and what is found hardly changes."""
 NOBODY = -1
 
 
@@ -42,7 +44,8 @@ class EntrySearch:
         features: on the unit sphere.
         group_index: entries of an actor's own group can be left out.
         method: by default exact up to `MOST_EXACT` entries, an inverted file beyond; every answer names it.
-        share_probed: of the inverted file's cells, how many are looked into.
+        share_probed: of the inverted file's cells, how many are looked into; what the default finds is measured in
+            docs/BENCHMARKS.md.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class EntrySearch:
         self.group_index = group_index
         self.method: Method = method or ("exact" if len(features) <= MOST_EXACT else "inverted_file")
         self._cells = None if self.method == "exact" else _inverted_file(features, share_probed)
+        self._largest_group = int(torch.bincount(group_index).max()) if len(group_index) else 0
 
     def nearest(
         self,
@@ -85,14 +89,21 @@ class EntrySearch:
                 f"queries must have {self.features.shape[1]} dimensions as the memory has; got {queries.shape[1]}. "
                 "Ask with features of the model that made the memory."
             )
-        at_once = max(1, NUMBERS_AT_ONCE // max(1, len(self.features)))
+        at_once = self._queries_at_once(num_neighbours)
         found = self._exact if self._cells is None else self._probed
-        blocks = [
-            found(some, num_neighbours, None if excluding is None else excluding[first : first + at_once])
-            for first, some in zip(range(0, len(queries), at_once), queries.split(at_once), strict=False)
-        ]
-        index = torch.cat(blocks) if blocks else torch.empty(0, num_neighbours, dtype=torch.int64)
-        return self._ordered(queries, index)
+        blocks: list[tuple[Tensor, Tensor]] = []
+        for first in range(0, max(1, len(queries)), at_once):  # nobody to ask about is a block, too
+            rows = slice(first, first + at_once)
+            own = None if excluding is None else excluding[rows]
+            blocks.append(self._ordered(queries[rows], found(queries[rows], num_neighbours, own)))
+        index, distance = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        return Neighbours(index, distance, self.method)
+
+    def _queries_at_once(self, num_neighbours: int) -> int:
+        """Exact search holds a cosine with every entry; an inverted file only what it finds."""
+        most_found = num_neighbours + self._largest_group
+        each = len(self.features) if self._cells is None else most_found
+        return max(1, NUMBERS_AT_ONCE // max(1, each, self.features.shape[1]))
 
     def _exact(
         self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
@@ -107,15 +118,17 @@ class EntrySearch:
     def _probed(
         self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
     ) -> Int64[Tensor, "actors k"]:
-        most_excluded = 0 if excluding is None else int(torch.bincount(self.group_index).max())
-        wanted = min(num_neighbours + most_excluded, len(self.features))
+        wanted = num_neighbours + (0 if excluding is None else self._largest_group)
+        wanted = min(wanted, len(self.features))
         _, found = _require_cells(self._cells).search(queries.float().contiguous().numpy(), wanted)
         index = torch.from_numpy(found)
         if excluding is not None:
             index = _kept_first(index, (index == NOBODY) | (self.group_index[index] == excluding[:, None]))
         return _padded(index[:, :num_neighbours], num_neighbours)
 
-    def _ordered(self, queries: Tensor, index: Int64[Tensor, "actors k"]) -> Neighbours:
+    def _ordered(
+        self, queries: Tensor, index: Int64[Tensor, "actors k"]
+    ) -> tuple[Int64[Tensor, "actors k"], Float[Tensor, "actors k"]]:
         # from the difference, not from 2 − 2·cosine, which loses the digits of near neighbours
         distance = torch.full(index.shape, torch.inf, dtype=torch.float64)
         for column in range(index.shape[1]):
@@ -123,7 +136,7 @@ class EntrySearch:
             near = self.features[index[is_there, column]].double()
             distance[is_there, column] = (queries[is_there].double() - near).norm(dim=1)
         distance, order = distance.sort(dim=1, stable=True)
-        return Neighbours(index.gather(1, order), distance.to(self.features.dtype), self.method)
+        return index.gather(1, order), distance.to(self.features.dtype)
 
 
 def recall(search: EntrySearch, queries: Float[Tensor, "actors dim"], *, num_neighbours: int = 20) -> float:
@@ -155,12 +168,11 @@ def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) 
             "the memory, or ask for method='exact'."
         ) from error
     entries = features.float().contiguous().numpy()
-    num_cells = max(
-        1, min(round(4 * len(entries) ** 0.5), len(entries) // 39)
-    )  # faiss wants 39 entries to a cell
+    num_cells = max(1, min(round(4 * len(entries) ** 0.5), len(entries) // ENTRIES_PER_CELL))
     cells = faiss.IndexIVFFlat(
         faiss.IndexFlatIP(entries.shape[1]), entries.shape[1], num_cells, faiss.METRIC_INNER_PRODUCT
     )
+    cells.cp.max_points_per_centroid = ENTRIES_PER_CELL
     cells.train(entries)
     cells.add(entries)
     cells.nprobe = max(1, round(share_probed * num_cells))

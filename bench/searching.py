@@ -1,0 +1,90 @@
+"""What the inverted file of very large memories finds, against exact search, and what it costs.
+
+    python -m bench.searching
+
+Entries lie as remembered actors do: around those of the built-in model's memory, spread as its neighbours are spread around
+each other. Actors who are asked about are drawn the same way and are no entries. Directions by chance are the worst there
+is: neighbours are hardly nearer than everybody else, and lie in many cells.
+"""
+
+import resource
+import time
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bench.timing import take_turns
+from mule.memory.files import read_memory
+from mule.memory.kernel import nearest
+from mule.memory.memory import EvidenceMemory, unit_features
+from mule.memory.search import MOST_EXACT, EntrySearch, recall
+from mule.watching.bundle import MEMORY, builtin_folder
+
+MANY, FEWER = 1_100_000, 200_000
+NUM_QUERIES, NUM_NEIGHBOURS = 256, 20
+ACTORS_AT_ONCE = 4  # at one key time of a watched video
+GOAL = 0.95
+
+
+def main() -> None:
+    print(
+        f"recall@{NUM_NEIGHBOURS} of the inverted file, {NUM_QUERIES} actors; queries of {ACTORS_AT_ONCE} at once"
+    )
+    print(
+        f"{'':<34}{'entries':>10}{'build':>9}{'recall':>8}{'exact':>10}{'inverted':>10}{'times faster':>14}"
+    )
+    memory = read_memory(builtin_folder() / MEMORY).memory
+    dim = memory.dim
+    found = measure(
+        "as remembered actors lie", as_remembered(memory, MANY, 0), as_remembered(memory, NUM_QUERIES, 1)
+    )
+    measure("directions by chance, the worst", by_chance(dim, FEWER, 0), by_chance(dim, NUM_QUERIES, 1))
+    said = "reached" if found >= GOAL else "not reached"
+    print(f"recall of at least {GOAL} beyond {MOST_EXACT:,} entries: {said}; {dim} dimensions")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
+
+
+def measure(what: str, entries: Float[Tensor, "entries dim"], queries: Float[Tensor, "actors dim"]) -> float:
+    """Prints a line, and gives the recall."""
+    groups = torch.arange(len(entries))
+    before = time.perf_counter()
+    inverted = EntrySearch(entries, groups, method="inverted_file")
+    build_s = time.perf_counter() - before
+    exact = EntrySearch(entries, groups, method="exact")
+    share = recall(inverted, queries, num_neighbours=NUM_NEIGHBOURS)
+    some = queries[:ACTORS_AT_ONCE]
+    times = take_turns(
+        {
+            "exact": lambda: exact.nearest(some, NUM_NEIGHBOURS),
+            "inverted": lambda: inverted.nearest(some, NUM_NEIGHBOURS),
+        }
+    )
+    print(
+        f"{what:<34}{len(entries):>10,}{build_s:>7.0f} s{share:>8.3f}{1000 * times['exact']:>7.0f} ms"
+        f"{1000 * times['inverted']:>7.1f} ms{times['exact'] / times['inverted']:>14.1f}"
+    )
+    return share
+
+
+def as_remembered(memory: EvidenceMemory, count: int, seed: int) -> Float[Tensor, "count dim"]:
+    """Features around those of a memory, as far from them as half the covariance between its neighbours says.
+
+    Half, because noise around each of two actors makes up the difference between them.
+    """
+    near = nearest(memory, memory.features).index[:, 1:]  # the first is the entry itself
+    apart = (memory.features[near] - memory.features[:, None]).flatten(0, 1).double()
+    covariance = apart.T @ apart / len(apart) / 2
+    values, directions = torch.linalg.eigh(covariance)
+    spread = (directions * values.clamp(min=0).sqrt()).float()
+    draw = torch.Generator().manual_seed(seed)
+    around = memory.features[torch.randint(len(memory), (count,), generator=draw)]
+    return unit_features(around + torch.randn(count, memory.dim, generator=draw) @ spread.T)
+
+
+def by_chance(dim: int, count: int, seed: int) -> Float[Tensor, "count dim"]:
+    return unit_features(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)))
+
+
+if __name__ == "__main__":
+    main()
