@@ -90,16 +90,17 @@ def test_capital_follows_its_recursion():
     assert alarm.log_invested.exp().tolist() == pytest.approx(invested, rel=1e-9)
 
 
-def test_false_alarms_are_no_more_frequent_than_stated():
-    """At most 10 % of 200 streams of 600 actors each, with only 50 held out."""
+@pytest.mark.parametrize("num_held_out", [5, 50])
+def test_false_alarms_are_no_more_frequent_than_stated(num_held_out):
+    """At most 10 % of 600 streams of 600 actors each, however few were held out."""
     generator = torch.Generator().manual_seed(4)
     alarms = sum(
-        alarm_after(normal(50, generator), false_alarm_rate=0.1, seed=seed)
+        alarm_after(normal(num_held_out, generator), false_alarm_rate=0.1, seed=seed)
         .watch(normal(600, generator), torch.arange(600))
         .is_alarm
-        for seed in range(200)
+        for seed in range(600)
     )
-    assert alarms / 200 <= 0.1
+    assert alarms / 600 <= 0.1
 
 
 @pytest.mark.parametrize("quiet", [0, 2000])
@@ -189,8 +190,8 @@ def test_memory_does_not_grow_with_the_stream():
 
 
 def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(TooFewActors, match="a drift alarm needs at least 20 held-out known actors; got 19"):
-        alarm_after(torch.arange(19.0))
+    with pytest.raises(TooFewActors, match="a drift alarm needs at least 1 held-out known actors; got 0"):
+        alarm_after(torch.zeros(0))
     with pytest.raises(RangeError, match=r"must lie between 0 and 1; got 0\.0"):
         DriftAlarm(false_alarm_rate=0.0)
     with pytest.raises(NotFitted, match="DriftAlarm has not seen"):

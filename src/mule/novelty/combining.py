@@ -88,8 +88,11 @@ class CombinedScore(nn.Module):
 
     def fit_crossed(
         self, novelty: Float[Tensor, "held_out scores"], fold_index: Int[Tensor, " held_out"]
-    ) -> None:
-        """Calibrates scores and combination on the same held-out known actors, fold by fold (see `folds_of`)."""
+    ) -> Float[Tensor, " held_out"]:
+        """Calibrates scores and combination on the same held-out known actors, fold by fold (see `folds_of`).
+
+        Returns T of each of them, from scores that were calibrated without its fold.
+        """
         if len(fold_index) != len(novelty):
             raise ShapeError(
                 f"fold_index must have one entry per actor, {len(novelty)}; got {len(fold_index)}."
@@ -106,6 +109,7 @@ class CombinedScore(nn.Module):
             statistic[is_in] = self.statistic(novelty[is_in])
         self._fit_each(novelty)
         self.together.fit(statistic)
+        return statistic
 
     def statistic(self, novelty: Float[Tensor, "actors scores"]) -> Float[Tensor, " actors"]:
         """T of each actor: the number that is calibrated, and that a threshold may be set on."""

@@ -14,7 +14,6 @@ from mule.novelty.held_out import HeldOutModule, require_novelty, sorted_held_ou
 Drift = Literal["stranger", "more ordinary", "more alike"]
 
 NUM_BINS = 100
-FEWEST_HELD_OUT = 20
 ACTORS_AT_ONCE = 4096  # bounds the memory of one long call
 SMALLEST_P = 1e-12  # a bet pays no more below it
 
@@ -131,7 +130,9 @@ class DriftAlarm(HeldOutModule):
 
     def fit(self, novelty: Float[Tensor, " held_out"]) -> None:
         """Learns the bins from the novelty of held-out known actors, one look each, and starts over."""
-        ascending = sorted_held_out(novelty, fewest=FEWEST_HELD_OUT, purpose="a drift alarm")
+        ascending = sorted_held_out(
+            novelty, fewest=1, purpose="a drift alarm"
+        )  # fewer see less, and promise the same
         num_bins = min(NUM_BINS, len(ascending) + 1)
         places = torch.arange(1, num_bins) * (len(ascending) + 1) // num_bins
         # equal values in random order: the k-th of g equal ones has the k-th of g uniform numbers

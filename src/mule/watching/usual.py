@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.errors import RangeError, ShapeError
@@ -61,7 +61,8 @@ class UsualNovelty:
             TooFewActors: fewer than twenty were held out in some fold.
         """
         self.combined = CombinedScore(held_out.ranks.shape[1])
-        self.combined.fit_crossed(held_out.ranks, folds_of(held_out.clip_index))
+        statistic = self.combined.fit_crossed(held_out.ranks, folds_of(held_out.clip_index))
+        self._of_first_looks = statistic[_is_first_look(held_out.track_index)]
         self._by_looks = _by_looks(self.combined(held_out.ranks).rank, held_out.track_index)
 
     @property
@@ -89,9 +90,13 @@ class UsualNovelty:
         return found
 
     def drift_alarm(self) -> DriftAlarm:
-        """An alarm that has seen the held-out actors and no stream yet; give it `statistic`."""
+        """An alarm that has seen the held-out actors, at first sight, and no stream yet; give it `statistic`.
+
+        It counts every track of a stream once, at first sight. Later looks resemble the first, and look less strange:
+        with them among the held-out ones it would sound without drift.
+        """
         alarm = DriftAlarm()
-        alarm.fit(self.combined.together.held_out)
+        alarm.fit(self._of_first_looks)
         return alarm
 
     def statistic(self, ranks: Float[Tensor, "actors scores"]) -> Float[Tensor, " actors"]:
@@ -153,6 +158,11 @@ def _by_looks(
         found[count] = CalibratedScore()
         found[count].fit(mean[chosen])
     return found
+
+
+def _is_first_look(track_index: Int[Tensor, " looks"]) -> Bool[Tensor, " looks"]:
+    """The first look at each track; who was not followed was seen once."""
+    return (looks_up_to(track_index) == 1) | (track_index == NO_TRACK)
 
 
 def looks_up_to(track_index: Int[Tensor, " looks"]) -> Int[Tensor, " looks"]:
