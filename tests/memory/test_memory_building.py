@@ -98,11 +98,30 @@ def test_merging_is_building_from_all_and_what_both_have_is_kept_once():
     assert len(add(grown, second)) == 105
 
 
+def test_nobody_from_videos_of_held_out_actors_is_added_or_merged():
+    """Otherwise the held-out ones would look less strange than new actors do, and the promise would be void."""
+    memory, others = small_memory(), seen(12, seed=4, video="w")
+    kept_back = replace(held_out(), videos=("w1", "w3", "elsewhere"))
+    allowed = torch.tensor([video not in ("w1", "w3") for video in others.places.videos()])
+    assert allowed.sum() == 6
+    found = add(memory, others, held_out=kept_back)
+    expected = add(memory, others.at(allowed))
+    assert torch.equal(found.features, expected.features)
+    assert found.places.videos() == expected.places.videos()
+    second = small_memory(seed=4, video="w")
+    assert not {"w1", "w3"} & set(merge(memory, second, held_out=kept_back).places.videos())
+    assert (
+        len(add(memory, others, held_out=held_out())) == len(memory) + 12
+    )  # where they were seen is not known
+
+
 def test_merging_lines_classes_up_by_name_and_refuses_others():
     first, second = small_memory(), small_memory(seed=4, video="w")
     turned = replace(second, class_names=NAMES[::-1], labels=second.labels.flip(1))
     assert torch.equal(merge(first, turned).labels, merge(first, second).labels)
-    with pytest.raises(RangeError, match="must know the same actions; only one knows walk, wave"):
+    with pytest.raises(
+        RangeError, match="same actions; only the first knows wave and only the second knows walk"
+    ):
         merge(first, replace(second, class_names=("run", "sit", "talk", "walk")))
     with pytest.raises(RangeError, match="merged memories must have features of one model"):
         merge(first, replace(second, model=OTHER_MODEL))
@@ -120,6 +139,13 @@ def test_forgetting_drops_the_label_and_those_who_did_nothing_else():
     assert calibrate(smaller, held_out()).kernel.reach is not None
     with pytest.raises(RangeError, match="must be remembered; got 'fly', there are run, sit, talk, wave"):
         forget(memory, "fly")
+
+
+def test_the_last_action_is_not_forgotten():
+    actors = seen(60, seed=0, classes=1)
+    memory = build_memory(actors, class_names=("run",), model=MODEL, num_neighbours=5)
+    with pytest.raises(RangeError, match="a memory must keep an action; 'run' is the only one"):
+        forget(memory, "run")
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.2])

@@ -76,13 +76,14 @@ def test_another_model_is_refused(written):
 
 
 def rewritten(path, *, card=None, tensors=None):
-    """The same file with other words in its card or other tensors; its digest is made to fit."""
+    """The same file with other words in its card or other tensors; its digests are made to fit."""
     with safe_open(path, framework="pt") as file:
         old_card = json.loads(file.metadata()["card"])
         old = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     new = {**old, **(tensors or {})}
     digest = files._digest(new)  # pyright: ignore[reportPrivateUsage]
     words = {**old_card, "tensors_sha256": digest, **(card or {})}
+    words["card_sha256"] = files._card_digest(words)  # pyright: ignore[reportPrivateUsage]
     path.write_bytes(safetensors.torch.save(new, {"card": json.dumps(words)}))
 
 
@@ -108,18 +109,40 @@ def test_features_that_cannot_be_are_refused(written, tensor, message):
         read_memory(written)
 
 
+@pytest.mark.parametrize("card", ["[]", "3", '"card"'])
+def test_a_card_that_is_no_card_is_refused(written, card):
+    written.write_bytes(safetensors.torch.save({"w": torch.ones(1)}, {"card": card}))
+    with pytest.raises(MemoryFileError, match="must be a memory in the format mule-memory-2; got None"):
+        read_memory(written)
+
+
+def test_a_folder_is_no_memory(tmp_path):
+    with pytest.raises(MemoryFileError, match="must be a file of a memory; it is a folder"):
+        read_memory(tmp_path)
+
+
 def test_a_card_that_lacks_something_is_refused(written):
     rewritten(written, card={"kernel": {"num_neighbours": 5}})
     with pytest.raises(MemoryFileError, match="its card is not whole"):
         read_memory(written)
 
 
-def test_a_changed_number_is_noticed(written):
+@pytest.mark.parametrize("word", [None, b"wave", b"num_neighbours", b"typical_scale"])
+def test_a_changed_number_or_name_is_noticed(written, word):
     content = bytearray(written.read_bytes())
-    content[-3] ^= 1
+    content[-3 if word is None else content.index(word) + len(word) + 5] ^= 1
     written.write_bytes(content)
-    with pytest.raises(MemoryFileError, match="damaged; its numbers are not those written"):
+    with pytest.raises(MemoryFileError, match=r"memory.safetensors: (damaged|its card is not whole|must be)"):
         read_memory(written)
+
+
+def test_a_memory_of_before_has_no_digest_of_its_card_and_is_read(written):
+    with safe_open(written, framework="pt") as file:
+        card = json.loads(file.metadata()["card"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del card["card_sha256"], card["held_out_videos"]
+    written.write_bytes(safetensors.torch.save(tensors, {"card": json.dumps(card)}))
+    assert_same(read_memory(written), remembered())
 
 
 @pytest.mark.parametrize("content", [b"", b"no memory", b"\xff" * 200])

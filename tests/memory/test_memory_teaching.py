@@ -18,6 +18,7 @@ from mule.memory.building import SeenActors, add, build_memory, calibrate
 from mule.memory.held_out import HeldOut
 from mule.memory.kernel import weigh
 from mule.memory.opinion import memory_evidence
+from mule.memory.pruning import prune
 from mule.memory.reasons import reasons
 from mule.memory.taught import (
     Remembered,
@@ -26,7 +27,7 @@ from mule.memory.taught import (
     outputs_with_taught,
     sphere_kernel,
 )
-from mule.memory.teaching import forget_action, log_odds_line, teach, whitening_of
+from mule.memory.teaching import forget_action, log_odds_line, set_anew, teach, whitening_of
 
 CLASSES, NOVEL = 6, 3
 
@@ -234,6 +235,58 @@ def test_what_was_forgotten_can_be_taught_again():
     assert torch.equal(without.memory.features, smaller.memory.features)
 
 
+def test_an_exemplar_that_is_remembered_already_does_not_stand_against_itself():
+    """Somebody looks at the training videos again: these actors waved as well."""
+    before = remembered(200)
+    rows = torch.arange(20, 32)
+    places = before.memory.places[rows]
+    again = SeenActors(before.memory.features[rows], torch.zeros(12, 4), places)
+    taught = teach(before, again, class_name="limp")
+    assert len(taught.memory) == 200
+    old = {
+        (video, time): row
+        for row, (video, time) in enumerate(
+            zip(before.memory.places.videos(), before.memory.places.time_s.tolist(), strict=True)
+        )
+    }
+    new = [
+        old[pair]
+        for pair in zip(taught.memory.places.videos(), taught.memory.places.time_s.tolist(), strict=True)
+    ]
+    assert sorted(new) == list(range(200))
+    assert torch.equal(
+        taught.memory.labels[:, :4], before.memory.labels[new]
+    )  # and what else they did is known
+    assert taught.memory.labels[:, 4].nonzero().flatten().tolist() == list(range(188, 200))
+    rivals = taught.taught[0].landmarks[12:]
+    assert (rivals @ taught.taught[0].landmarks[:12].T).max() < 1 - 1e-6
+
+
+def test_a_changed_memory_trusts_the_taught_as_it_now_trusts_the_typical_known_actor():
+    before = teach(
+        remembered(200),
+        SeenActors(seen(5, seed=3).features, torch.zeros(5, 4), seen(5, seed=3, video="x").places),
+        class_name="limp",
+    )
+    assert before.held_out is not None
+    after = set_anew(before, prune(before.memory, share=0.2))
+    typical = weigh(after.memory, before.held_out.features).log_trust.median().item()
+    assert [action.typical_log_trust for action in after.taught] == [typical]
+    assert after.taught[0].typical_log_trust != before.taught[0].typical_log_trust
+    assert after.memory.kernel.reach is not None
+    unset = set_anew(replace(before, held_out=None), prune(before.memory, share=0.2))
+    assert unset.memory.kernel.reach is None
+
+
+@pytest.mark.parametrize("nothing", [torch.nan, torch.inf])
+def test_actors_without_finite_features_are_neither_remembered_nor_taught_from(nothing):
+    actors = seen(9, seed=0)
+    features = actors.features.clone()
+    features[4, 2] = nothing
+    with pytest.raises(NotFinite, match="finite features; 1 of 9 have not, the first is actor 4"):
+        replace(actors, features=features)
+
+
 def test_what_cannot_be_taught_is_refused(world):
     ten = world.exemplars(10, CLASSES)
     with pytest.raises(RangeError, match="a name of its own; got 'action 1'"):
@@ -245,6 +298,10 @@ def test_what_cannot_be_taught_is_refused(world):
     with pytest.raises(ShapeError, match="24 features and labels for the 6 remembered actions; got 24 and 4"):
         teach(world.remembered, replace(ten, labels=torch.zeros(10, 4)), class_name="new")
     taught = teach(world.remembered, ten, class_name="new")
+    with pytest.raises(
+        RangeError, match=r"got 'new', known are .*\. Forget it first, then teach it from all"
+    ):
+        teach(taught, ten, class_name="new")
     with pytest.raises(RangeError, match="taught actions must be different, and remembered; got new, new"):
         replace(taught, taught=taught.taught * 2)
     with pytest.raises(NotFinite, match="every number of the taught action 'new' must be finite"):

@@ -48,6 +48,7 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
         torch.from_numpy(val.labels)[is_known].float(),
         val.classes,
         model,
+        tuple(sorted({val.clip_names[at].video for at in val.clip_index[is_known.numpy()].tolist()})),
     )
     memory = build_memory(known_of(train), class_names=train.classes, model=model)
     return Remembered(calibrate(memory, held_out), held_out)

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError
+from mule.errors import NotFinite, RangeError, ShapeError
 from mule.evidence.head import exp_evidence
-from mule.memory.held_out import HeldOut
+from mule.memory.held_out import HeldOut, apart_from
 from mule.memory.kernel import entry_scales, reach_of, weigh
 from mule.memory.memory import (
     NUM_NEIGHBOURS,
@@ -38,6 +38,12 @@ class SeenActors:
             raise ShapeError(
                 "features, labels and places must be of the same actors; got "
                 f"{len(self.features)}, {len(self.labels)} and {len(self.places)}."
+            )
+        is_wrong = ~torch.isfinite(self.features).all(dim=1)
+        if is_wrong.any():
+            raise NotFinite(
+                f"a remembered actor must have finite features; {int(is_wrong.sum())} of {len(self.features)} have not, the "
+                f"first is actor {int(torch.nonzero(is_wrong)[0])}. Look for NaN in the network's outputs."
             )
         is_nothing = self.features.abs().amax(dim=1) == 0 if self.features.numel() else torch.zeros(0)
         if is_nothing.any():
@@ -109,10 +115,11 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
     return replace(reached, kernel=replace(kernel, evidence_scale=scale))
 
 
-def add(memory: EvidenceMemory, actors: SeenActors) -> EvidenceMemory:
+def add(memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None = None) -> EvidenceMemory:
     """The memory with more actors of the same model and classes; scales are measured anew, ρ and S must be set again.
 
-    An actor that is there already (same video, time and box) is left out.
+    An actor that is there already (same video, time and box) is left out, and so are those of videos that held-out
+    actors are from (`apart_from`).
     """
     _require_known(actors)
     return merge(
@@ -127,25 +134,37 @@ def add(memory: EvidenceMemory, actors: SeenActors) -> EvidenceMemory:
             kernel=memory.kernel,
             model=memory.model,
         ),
+        held_out=held_out,
     )
 
 
-def merge(first: EvidenceMemory, second: EvidenceMemory) -> EvidenceMemory:
+def merge(
+    first: EvidenceMemory, second: EvidenceMemory, *, held_out: HeldOut | None = None
+) -> EvidenceMemory:
     """Both memories as one; scales are measured anew, ρ and S must be set again.
 
-    An entry of the second that the first has too (same video, time and box) is left out. Both must know the same
-    actions: an action that only one knows is not known to be absent from the other's actors.
+    An entry of the second that the first has too (same video, time and box) is left out, and so are those of videos that
+    held-out actors are from (`apart_from`). Both must know the same actions: an action that only one knows is not known
+    to be absent from the other's actors.
     """
     require_same_model(first.model, second.model, what="merged memories")
     if set(first.class_names) != set(second.class_names):
-        different = sorted(set(first.class_names) ^ set(second.class_names))
+        only = [
+            f"only the {which} knows {', '.join(name for name in ours if name not in theirs)}"
+            for which, ours, theirs in (
+                ("first", first.class_names, second.class_names),
+                ("second", second.class_names, first.class_names),
+            )
+            if set(ours) - set(theirs)
+        ]
         raise RangeError(
-            f"merged memories must know the same actions; only one knows {', '.join(different)}. Forget these there, or "
-            "teach them to the other."
+            f"merged memories must know the same actions; {' and '.join(only)}. Forget these there, or teach them to the "
+            "other."
         )
     columns = torch.tensor([second.class_names.index(name) for name in first.class_names], dtype=torch.int64)
-    known_places = set(_identities(first.places))
-    is_new = torch.tensor([each not in known_places for each in _identities(second.places)], dtype=torch.bool)
+    known_places = set(identities(first.places))
+    is_new = torch.tensor([each not in known_places for each in identities(second.places)], dtype=torch.bool)
+    is_new &= apart_from(held_out, second.places.videos())
     places = joined_places(first.places, second.places[is_new])
     return _measured(
         torch.cat([first.features, second.features[is_new]]),
@@ -161,6 +180,10 @@ def forget(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
     if class_name not in memory.class_names:
         raise RangeError(
             f"an action to forget must be remembered; got '{class_name}', there are {', '.join(memory.class_names)}."
+        )
+    if memory.num_classes == 1:
+        raise RangeError(
+            f"a memory must keep an action; '{class_name}' is the only one. Remove the file if nothing is to be remembered."
         )
     kept = torch.tensor([name != class_name for name in memory.class_names], dtype=torch.bool)
     labels = memory.labels[:, kept]
@@ -196,7 +219,8 @@ def _measured(
     )
 
 
-def _identities(places: Places) -> list[tuple[object, ...]]:
+def identities(places: Places) -> list[tuple[object, ...]]:
+    """What makes each actor the same as another: video, time and box."""
     return [
         (video, None if math.isnan(time_s) else time_s, *box)
         for video, time_s, box in zip(

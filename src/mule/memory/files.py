@@ -1,6 +1,6 @@
 """A memory in one file: safetensors, with a card in its header. Nothing in it can run code.
 
-    card      format · model · classes · kernel · names of videos and groups · digest of the tensors
+    card      format · model · classes · kernel · names of videos and groups · digests of tensors and card
     tensors   features · labels · counts · scales · places, one row per entry
               held-out features · outputs · labels, if the actors it was calibrated on are kept with it
               whitening · landmarks · coefficients of each action taught since
@@ -50,12 +50,14 @@ def write_memory(path: Path, content: Remembered) -> None:
         "videos": memory.places.video_names,
         "groups": memory.places.group_names,
         "held_out_classes": None if held_out is None else held_out.class_names,
+        "held_out_videos": None if held_out is None else held_out.videos,
         "taught": [
             {key: getattr(action, key) for key in ("name", "slope", "offset", "typical_log_trust")}
             for action in content.taught
         ],
         "tensors_sha256": _digest(tensors),
     }
+    card["card_sha256"] = _card_digest(card)
     _write(path, safetensors.torch.save(tensors, {CARD: json.dumps(card, ensure_ascii=False)}))
 
 
@@ -76,16 +78,20 @@ def read_memory(path: Path, *, model: str | None = None) -> Remembered:
             "version of mule."
         )
     try:
-        if card["tensors_sha256"] != _digest(tensors):
+        # files of before have no digest of the card
+        if card["tensors_sha256"] != _digest(tensors) or card.get("card_sha256", "") not in (
+            "",
+            _card_digest(card),
+        ):
             raise MemoryFileError(
-                f"{path}: damaged; its numbers are not those written. Copy or build it again."
+                f"{path}: damaged; its numbers or names are not those written. Copy or build it again."
             )
         content = _content(card, tensors)
     except MemoryFileError:
         raise
     except MuleError as error:
         raise MemoryFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path}: its card is not whole ({error!r}). Build it anew.") from error
     if model is not None and content.memory.model != model:
         raise MemoryFileError(
@@ -149,6 +155,7 @@ def _content(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remember
             labels=tensors["held_out.labels"],
             class_names=tuple(card["held_out_classes"]),
             model=card["model"],
+            videos=None if card.get("held_out_videos") is None else tuple(card["held_out_videos"]),
         )
     taught = [_taught(facts, tensors, f"taught.{number}") for number, facts in enumerate(card["taught"])]
     return Remembered(memory, held_out, tuple(taught))
@@ -167,10 +174,13 @@ def _taught(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if path.is_dir():  # which safetensors would call a device
+        raise MemoryFileError(f"{path}: must be a file of a memory; it is a folder.")
     try:
         with safe_open(path, framework="pt") as file:
             card = json.loads((file.metadata() or {}).get(CARD, "{}"))
-            return card, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+            return card if isinstance(card, dict) else {}, tensors
     except FileNotFoundError:
         raise MemoryFileError(f"{path}: must be a file of a memory; there is no such file.") from None
     except (OSError, ValueError, SafetensorError) as error:
@@ -186,6 +196,11 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].numpy().tobytes())
     return digest.hexdigest()
+
+
+def _card_digest(card: Mapping[str, Any]) -> str:
+    words = {key: value for key, value in card.items() if key != "card_sha256"}
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,10 +1,10 @@
 """Held-out known actors: what a memory's two numbers, and everything taught later, are set by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Bool, Float32
 from torch import Tensor
 
 from mule.errors import NotFinite, RangeError, ShapeError
@@ -26,6 +26,8 @@ class HeldOut:
     class_names: tuple[str, ...]
     model: str
     """SHA-256 of the weights whose features and outputs these are."""
+    videos: tuple[str, ...] | None = None
+    """Names of all videos they were seen in; None where nobody wrote them down."""
 
     def __post_init__(self) -> None:
         require_fingerprint(self.model)
@@ -48,6 +50,16 @@ class HeldOut:
     def __len__(self) -> int:
         """How many actors there are."""
         return len(self.features)
+
+
+def apart_from(held_out: HeldOut | None, videos: Sequence[str]) -> Bool[Tensor, " actors"]:
+    """Which actors, by the video of each, may be remembered beside held-out ones: those of other videos.
+
+    Actors of one video share camera, light and often the person. With some of them remembered the held-out ones would look
+    less strange than those of a new video do, and more of these would be flagged than was promised.
+    """
+    taken = set[str]() if held_out is None else set(held_out.videos or ())
+    return torch.tensor([video not in taken for video in videos], dtype=torch.bool)
 
 
 def _misfits(held_out: HeldOut) -> Iterator[str]:

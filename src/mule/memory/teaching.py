@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
-from mule.memory.building import SeenActors, calibrate, forget, joined_places
+from mule.memory.building import SeenActors, calibrate, forget, identities, joined_places
 from mule.memory.held_out import HeldOut
 from mule.memory.kernel import scales_among, weigh
 from mule.memory.memory import EvidenceMemory, unit_features
@@ -34,7 +34,8 @@ def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, see
     """The same, with one more action learnt from exemplars (1 to about 20 do).
 
     Exemplars become entries of the memory, so they are found as reasons; entries that were there keep their scales,
-    ρ and S. Their own scale is measured like any other's.
+    ρ and S. Their own scale is measured like any other's. An exemplar that is remembered already, for what else it did,
+    stays one entry and has both.
 
     Args:
         remembered: a calibrated memory, with the held-out known actors it was set by.
@@ -46,8 +47,12 @@ def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, see
         RangeError: the action is known already.
         NotFitted: the memory is not calibrated, or was kept without held-out actors.
     """
-    memory, held_out = remembered.memory, remembered.held_out
-    _require_teachable(memory, exemplars, class_name)
+    require_new(remembered, class_name)
+    _require_teachable(remembered.memory, exemplars)
+    memory, exemplars = _taken_out(remembered.memory, exemplars)
+    if len(memory) == 0:
+        raise TooFewActors("an action is taught against remembered actors; this memory has no others.")
+    held_out = remembered.held_out
     if held_out is None:
         raise NotFitted(
             "teaching needs the held-out known actors that set the memory; this one was kept without."
@@ -59,7 +64,7 @@ def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, see
     does = readout.left_out_scores()
     if len(does) == 1:
         does = _stand_in_scores(memory, held_out, whitening=whitening, rivals=rivals, seed=seed)
-    rate = _usual_rate(memory)
+    rate = _usual_rate(remembered.memory)
     slope, offset = log_odds_line(does, others, base_rate=rate)
     action = TaughtAction(
         class_name,
@@ -68,13 +73,29 @@ def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, see
         readout.coefficients.float(),
         slope,
         offset,
-        weigh(memory, held_out.features).log_trust.median().item(),
+        _typical_log_trust(memory, held_out),
     )
     return Remembered(
         _with_exemplars(memory, exemplars, class_name),
         _with_column(held_out, action),
         (*remembered.taught, action),
     )
+
+
+def set_anew(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
+    """The same with a changed memory, set by the held-out actors: ρ, S, and what trust is typical, for what was taught.
+
+    Without held-out actors the memory stays as it is, and cannot be asked before it is calibrated.
+    """
+    held_out = remembered.held_out
+    if held_out is None:
+        return replace(remembered, memory=memory)
+    memory = calibrate(memory, held_out)
+    taught = remembered.taught
+    if taught:
+        typical = _typical_log_trust(memory, held_out)
+        taught = tuple(replace(action, typical_log_trust=typical) for action in taught)
+    return Remembered(memory, held_out, taught)
 
 
 def forget_action(remembered: Remembered, class_name: str) -> Remembered:
@@ -86,14 +107,14 @@ def forget_action(remembered: Remembered, class_name: str) -> Remembered:
         return Remembered(memory, None, taught)
     columns = [at for at, name in enumerate(held_out.class_names) if name != class_name]
     rows = (held_out.labels[:, columns] > 0).any(dim=1)
-    held_out = HeldOut(
-        held_out.features[rows],
-        held_out.outputs[rows][:, columns],
-        held_out.labels[rows][:, columns],
-        tuple(held_out.class_names[at] for at in columns),
-        held_out.model,
+    held_out = replace(
+        held_out,
+        features=held_out.features[rows],
+        outputs=held_out.outputs[rows][:, columns],
+        labels=held_out.labels[rows][:, columns],
+        class_names=tuple(held_out.class_names[at] for at in columns),
     )
-    return Remembered(calibrate(memory, held_out), held_out, taught)
+    return set_anew(Remembered(memory, held_out, taught), memory)
 
 
 def whitening_of(memory: EvidenceMemory) -> Whitening:
@@ -205,12 +226,45 @@ def _stand_in_scores(
     return torch.cat(scores)
 
 
-def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors, class_name: str) -> None:
-    if class_name in memory.class_names or not class_name:
-        raise RangeError(
-            f"a taught action must have a name of its own; got '{class_name}', known are "
-            f"{', '.join(memory.class_names)}. Add more exemplars of a known action with add, or forget it first."
+def require_new(remembered: Remembered, class_name: str) -> None:
+    """The name of an action to teach is none that is remembered already."""
+    names = remembered.memory.class_names
+    if class_name in names or not class_name:
+        is_taught = any(action.name == class_name for action in remembered.taught)
+        what_to_do = (
+            "Forget it first, then teach it from all" if is_taught else "Add more actors that do it with add"
         )
+        raise RangeError(
+            f"a taught action must have a name of its own; got '{class_name}', known are {', '.join(names)}."
+            + (f" {what_to_do}." if class_name else "")
+        )
+
+
+def _taken_out(memory: EvidenceMemory, exemplars: SeenActors) -> tuple[EvidenceMemory, SeenActors]:
+    """The memory without entries that are exemplars themselves (same video, time and box), and these with their labels.
+
+    An actor may be remembered for what else it did; as it was, it would stand against the action it is an example of.
+    An entry that stands for several actors stays.
+    """
+    place_of = {place: row for row, place in enumerate(identities(exemplars.places))}
+    found = [place_of.get(place, -1) for place in identities(memory.places)]
+    is_exemplar = (torch.tensor(found, dtype=torch.int64) >= 0) & (memory.counts == 1)
+    labels = exemplars.labels.float().clone()
+    for entry in torch.nonzero(is_exemplar).flatten().tolist():
+        labels[found[entry]] = torch.maximum(labels[found[entry]], memory.labels[entry])
+    kept = ~is_exemplar
+    smaller = replace(
+        memory,
+        features=memory.features[kept],
+        labels=memory.labels[kept],
+        counts=memory.counts[kept],
+        scales=memory.scales[kept],
+        places=memory.places[kept],
+    )
+    return smaller, replace(exemplars, labels=labels)
+
+
+def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors) -> None:
     if len(exemplars.features) == 0:
         raise TooFewActors("an action is taught from at least one exemplar; got none.")
     if exemplars.labels.shape[1] != memory.num_classes or exemplars.features.shape[1] != memory.dim:
@@ -218,8 +272,10 @@ def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors, class_name
             f"exemplars must have {memory.dim} features and labels for the {memory.num_classes} remembered actions; got "
             f"{exemplars.features.shape[1]} and {exemplars.labels.shape[1]}."
         )
-    if len(memory) == 0:
-        raise TooFewActors("an action is taught against remembered actors; this memory has none.")
+
+
+def _typical_log_trust(memory: EvidenceMemory, held_out: HeldOut) -> float:
+    return weigh(memory, held_out.features).log_trust.median().item()
 
 
 def _landmark_rows(memory: EvidenceMemory, seed: int) -> Int[Tensor, " rivals"]:
