@@ -1,5 +1,7 @@
 """`mule memory` and `mule teach`: what they print, what they write, how they end."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import typer
@@ -86,6 +88,89 @@ def test_merge_and_forget(file, tmp_path):
     assert outcome.exit_code == 0
     assert "3 actions" in outcome.stdout
     assert read_memory(out).memory.class_names == ("run", "talk", "wave")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", "--share", "0.5"),
+        ("forget", "--class", "sit"),
+        ("merge",),
+        ("add", "run", "--examples", "t.csv"),
+    ],
+)
+def test_a_file_that_is_there_is_not_written_over(file, tmp_path, command):
+    there = tmp_path / "model.safetensors"
+    there.write_bytes(b"weights")
+    name, *rest = command
+    more = [file] if name == "merge" else []
+    outcome = mule("memory", name, file, *more, *rest, "--out", there)
+    assert isinstance(outcome.exception, MemoryFileError)
+    assert f"{there}: must not exist yet" in str(outcome.exception)
+    assert there.read_bytes() == b"weights"
+    outcome = mule("memory", name, file, *more, *rest, "--out", tmp_path / "no" / "folder")
+    assert "must lie in a folder that is there" in str(outcome.exception)
+
+
+def test_the_file_itself_may_be_named_as_the_result(file):
+    assert mule("memory", "prune", file, "--share", "0.5", "--out", file).exit_code == 0
+    assert len(read_memory(file).memory) == 100
+
+
+def test_a_memory_that_is_there_is_not_built_over(file):
+    outcome = mule("memory", "build", file.parent)
+    assert isinstance(outcome.exception, MemoryFileError)
+    assert "what it holds would be lost" in str(outcome.exception)
+    assert len(read_memory(file).memory) == 200
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("prune", "--share", "1.5"), "share must lie above 0 and up to 1; got 1.5"),
+        (("prune", "--share", "0.001"), "a memory must keep more than k = 5 entries"),
+        (("forget", "--class", "fly"), "an action to forget must be remembered; got 'fly'"),
+    ],
+)
+def test_what_cannot_be_done_names_the_file_and_leaves_it(file, command, message):
+    before = file.read_bytes()
+    name, *rest = command
+    outcome = mule("memory", name, file, *rest)
+    assert isinstance(outcome.exception, MemoryFileError)
+    assert str(outcome.exception).startswith(f"{file}: {message}")
+    assert file.read_bytes() == before
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_a_memory_of_another_model_is_not_merged(file, tmp_path):
+    other = tmp_path / "other"
+    memory = small_memory(60, seed=4, video="w")
+    write_memory(other, Remembered(replace(memory, model="0" * 64)))
+    outcome = mule("memory", "merge", file, other, "--out", tmp_path / "both")
+    assert f"{other}: must hold features of the model that asks" in str(outcome.exception)
+    assert not (tmp_path / "both").exists()
+
+
+def test_where_held_out_actors_were_seen_is_asked_for_before_others_are_merged(file, tmp_path):
+    other = tmp_path / "other"
+    write_memory(other, Remembered(small_memory(60, seed=4, video="w")))
+    outcome = mule("memory", "merge", file, other, "--out", tmp_path / "both")
+    assert "where the held-out actors were seen is not kept with this memory" in outcome.stderr
+    content = read_memory(file)
+    assert content.held_out is not None
+    write_memory(file, replace(content, held_out=replace(content.held_out, videos=("w0", "w2"))))
+    outcome = mule("memory", "merge", file, other, "--out", tmp_path / "some")
+    assert "6 of 60 left out: held-out actors are from their videos (w0, w2)" in outcome.stderr
+    assert "254 entries (200 before)" in outcome.stdout
+    kept = read_memory(tmp_path / "some").held_out
+    assert kept is not None
+    assert kept.videos == ("w0", "w2")
+    assert "40 held-out known actors of 2 videos" in mule("memory", "inspect", tmp_path / "some").stdout
+
+
+def test_the_model_of_the_package_is_not_taught():
+    outcome = mule("teach", "builtin", "--class", "hop", "--examples", "t.csv")
+    assert "the model of the package stays as it is. Copy" in str(outcome.exception)
 
 
 def test_what_is_no_memory_is_refused(tmp_path):

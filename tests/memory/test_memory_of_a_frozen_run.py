@@ -1,5 +1,6 @@
 """A run on kept maps of a frozen backbone remembers and is taught from videos like any other."""
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -55,7 +56,10 @@ def test_a_frozen_run_is_taught_from_videos_and_sees_the_same_in_them(tmp_path, 
     }  # fmt: skip
     run_experiment(experiment_from(settings, source="frozen.toml"), tmp_path / "run", listener=Silence())
     mule("memory", "build", tmp_path / "run")
-    built = read_memory(tmp_path / "run" / "memory.safetensors").memory
+    content = read_memory(tmp_path / "run" / "memory.safetensors")
+    built, held_out = content.memory, content.held_out
+    assert held_out is not None
+    assert held_out.videos
 
     table = read_actor_table(tmp_path / "stage" / "actors.csv")
     arguments = ("--examples", tmp_path / "stage" / "actors.csv", "--videos", tmp_path / "stage" / "videos")
@@ -63,7 +67,9 @@ def test_a_frozen_run_is_taught_from_videos_and_sees_the_same_in_them(tmp_path, 
          "--out", tmp_path / "more")  # fmt: skip
     more = read_memory(tmp_path / "more").memory
     is_known = table.labels[:, [table.classes.index(name) for name in known]].any(axis=1)
-    assert len(more) == is_known.sum()  # those that were there already are found to be the same
+    is_apart = ~np.isin(table.video_names, held_out.videos)
+    # those that were there already are found to be the same, those of held-out actors' videos are left out
+    assert len(more) == (is_known & is_apart).sum() < is_known.sum()
     novel = next(name for name in table.classes if name not in known)
     mule("teach", tmp_path / "run", "--class", novel, *arguments, "--out", tmp_path / "taught")
     taught = read_memory(tmp_path / "taught").memory

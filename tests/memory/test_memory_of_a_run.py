@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -94,6 +95,37 @@ def test_a_memory_is_built_taught_and_added_to(run_dir, videos, tmp_path):
     assert outcome.exit_code == 0, outcome.output
     is_known = table.labels[:, [table.classes.index(name) for name in old]].any(axis=1)
     assert len(read_memory(tmp_path / "more").memory) == len(built.memory) + is_known.sum()
+
+
+def test_nobody_from_videos_of_held_out_actors_is_added_or_taught_from(run_dir, videos, tmp_path):
+    place, out = tmp_path / "memory", tmp_path / "out"
+    assert mule("memory", "build", run_dir, "--out", place).exit_code == 0
+    content = read_memory(place)
+    assert content.held_out is not None
+    assert content.held_out.videos is not None
+    assert not set(content.held_out.videos) & set(content.memory.places.videos())
+    table = read_actor_table(videos / "actors.csv")
+    known = [table.classes.index(name) for name in table.classes if name in content.memory.class_names]
+    half = sorted(set(table.video_names))[:5]
+    write_memory(place, replace(content, held_out=replace(content.held_out, videos=tuple(half))))
+    is_allowed = ~np.isin(table.video_names, half)
+    arguments = ("--examples", videos / "actors.csv", "--out", out)
+    outcome = mule("memory", "add", place, run_dir, *arguments)
+    assert outcome.exit_code == 0, outcome.output
+    is_known = np.any(table.labels[:, known], axis=1)
+    refused = (is_known & ~is_allowed).sum()
+    assert f"{refused} of {is_known.sum()} left out: held-out actors are from their videos" in outcome.stderr
+    assert len(read_memory(out).memory) == len(content.memory) + (is_known & is_allowed).sum()
+    action = next(name for name in table.classes if name not in content.memory.class_names)
+    does = table.labels[:, table.classes.index(action)]
+    everywhere = replace(content.held_out, videos=tuple(sorted(set(table.video_names))))
+    write_memory(place, replace(content, held_out=everywhere))
+    outcome = mule(
+        "teach", run_dir, "--class", action, "--memory", place, *arguments[:2], "--out", tmp_path / "no"
+    )
+    assert isinstance(outcome.exception, RangeError)
+    assert f"must be from videos without held-out actors; none of {does.sum()} is" in str(outcome.exception)
+    assert not (tmp_path / "no").exists()
 
 
 def test_only_what_fits_the_run_is_taught(run_dir, videos, tmp_path):

@@ -12,6 +12,13 @@ OutOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Where the result goes; by default in place of the old one."),
 ]
+VideosOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where the videos of the table lie; by default videos/ beside it, or its own folder.",
+    ),
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
@@ -31,10 +38,14 @@ def build(
     ] = None,
     settings: SettingsOption = None,
 ) -> None:
-    """A memory of the actors a run was trained on, set by the known actors of its validation side."""
+    """A memory of the actors a run was trained on, set by the known actors of its validation side.
+
+    A memory that is there already is not replaced: what was taught and added to it would be lost.
+    """
     from mule.cli import remember, show_memory
 
-    show_memory.written(remember.from_run(run_dir, settings or []), out or run_dir / remember.MEMORY)
+    place = show_memory.place_for(out or run_dir / remember.MEMORY)
+    show_memory.written(remember.from_run(run_dir, settings or []), place)
 
 
 @app.command()
@@ -58,8 +69,10 @@ def prune(
     from mule.memory.files import read_memory
     from mule.memory.pruning import prune as pruned
 
+    place = show_memory.place_for(out, instead_of=file)
     content = read_memory(file)
-    show_memory.changed(content, pruned(content.memory, share=share, seed=seed), out or file)
+    with show_memory.about(file):
+        show_memory.changed(content, pruned(content.memory, share=share, seed=seed), place)
 
 
 @app.command()
@@ -68,13 +81,20 @@ def merge(
     second: Annotated[Path, typer.Argument(metavar="OTHER", help="A memory of the same model and actions.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the merged memory goes.")],
 ) -> None:
-    """Two memories as one; what both hold is kept once. Held-out actors and taught actions are the first one's."""
+    """Two memories as one; what both hold is kept once. Held-out actors and taught actions are the first one's.
+
+    Entries of the second from videos that held-out actors are from are left out.
+    """
     from mule.cli import show_memory
     from mule.memory.building import merge as merged
     from mule.memory.files import read_memory
 
+    place = show_memory.place_for(out, instead_of=first)
     content = read_memory(first)
-    show_memory.changed(content, merged(content.memory, read_memory(second).memory), out)
+    other = read_memory(second, model=content.memory.model).memory
+    show_memory.noted_held_out(content.held_out, other.places.videos())
+    with show_memory.about(second):
+        show_memory.changed(content, merged(content.memory, other, held_out=content.held_out), place)
 
 
 @app.command()
@@ -84,20 +104,25 @@ def add(
     examples: Annotated[
         Path, typer.Option(metavar="TABLE", help="Actors doing known actions, .csv or .parquet.")
     ],
-    videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos of the table lie.")],
+    videos: VideosOption = None,
     out: OutOption = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Remember more actors. Those that do no remembered action are left out: `mule teach` is for them."""
+    """Remember more actors. Those that do no remembered action are left out: `mule teach` is for them.
+
+    Those from videos that held-out actors are from are left out as well: these would look less strange than they are.
+    """
     from mule.cli import remember, show_memory
     from mule.memory.building import add as added
     from mule.memory.files import read_memory
 
+    place = show_memory.place_for(out, instead_of=file)
     content = read_memory(file, model=remember.fingerprint(run_dir))
     actors = remember.seen_in_table(run_dir, examples, videos, settings=settings or [])
-    known = actors.at_known(content)
-    known = known.at(known.labels.any(dim=1))
-    show_memory.changed(content, added(content.memory, known), out or file)
+    known = remember.known_of_table(actors.at_known(content), examples)
+    show_memory.noted_held_out(content.held_out, known.places.videos())
+    with show_memory.about(file):
+        show_memory.changed(content, added(content.memory, known, held_out=content.held_out), place)
 
 
 @app.command()
@@ -111,7 +136,10 @@ def forget(
     from mule.memory.files import read_memory
     from mule.memory.teaching import forget_action
 
-    show_memory.written(forget_action(read_memory(file), class_name), out or file)
+    place = show_memory.place_for(out, instead_of=file)
+    content = read_memory(file)
+    with show_memory.about(file):
+        show_memory.written(forget_action(content, class_name), place, before=content)
 
 
 @app.command()

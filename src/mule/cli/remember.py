@@ -26,9 +26,11 @@ from mule.datasets.video_clips import ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.errors import RangeError, VideoError
 from mule.memory.building import SeenActors
+from mule.memory.held_out import apart_from
 from mule.memory.taught import Remembered
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.video.clips import ClipShape
+from mule.watching.bundle import BUILTIN, builtin_folder
 
 MEMORY = "memory.safetensors"
 """The memory of a run, in its folder."""
@@ -51,7 +53,42 @@ class LabelledActors:
 
 def fingerprint(run_dir: Path) -> str:
     """The fingerprint of a run's weights, as memories name it."""
+    if str(run_dir) == BUILTIN and not run_dir.exists():
+        raise RangeError(
+            f"{run_dir}: the model of the package stays as it is. Copy {builtin_folder()} to a folder of your own, and name "
+            "that one here and to `mule watch --model`."
+        )
     return weights_digest(run_dir)
+
+
+def known_of_table(actors: SeenActors, table_file: Path) -> SeenActors:
+    """Those that do a remembered action.
+
+    Raises:
+        RangeError: nobody does.
+    """
+    is_known = (actors.labels > 0).any(dim=1)
+    if not is_known.any():
+        raise RangeError(
+            f"{table_file}: some actors must do a remembered action; none of {len(is_known)} does. `mule teach` is for new "
+            "actions."
+        )
+    return actors.at(is_known)
+
+
+def apart_in_table(actors: SeenActors, content: Remembered, table_file: Path) -> SeenActors:
+    """Those from videos that no held-out actor is from.
+
+    Raises:
+        RangeError: there are none.
+    """
+    is_apart = apart_from(content.held_out, actors.places.videos())
+    if not is_apart.any():
+        raise RangeError(
+            f"{table_file}: some examples must be from videos without held-out actors; none of {len(is_apart)} is. Take "
+            "them from other videos."
+        )
+    return actors.at(is_apart)
 
 
 def from_run(run_dir: Path, settings: Sequence[str]) -> Remembered:
@@ -65,9 +102,14 @@ def from_run(run_dir: Path, settings: Sequence[str]) -> Remembered:
 
 
 def seen_in_table(
-    run_dir: Path, table_file: Path, videos: Path, *, settings: Sequence[str], doing: str | None = None
+    run_dir: Path, table_file: Path, videos: Path | None, *, settings: Sequence[str], doing: str | None = None
 ) -> LabelledActors:
-    """The actors of a table as a run sees them; with `doing`, those that do this action."""
+    """The actors of a table as a run sees them; with `doing`, those that do this action.
+
+    Without `videos` these lie in the folder of that name beside the table, or beside the table itself.
+    """
+    beside = table_file.parent / "videos"
+    videos = videos or (beside if beside.is_dir() else table_file.parent)
     outputs = outputs_in_table(run_dir, table_file, videos, settings=settings, doing=doing)
     labels = torch.from_numpy(outputs.truth.labels).float()
     return LabelledActors(replace(seen_actors(outputs), labels=labels), outputs.truth.classes)

@@ -1,19 +1,75 @@
 """Memories, shown to people and written where they are wanted."""
 
-from dataclasses import replace
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from mule.memory.building import calibrate
-from mule.memory.files import write_memory
+from mule.errors import MuleError
+from mule.memory.files import MemoryFileError, write_memory
+from mule.memory.held_out import HeldOut, apart_from
 from mule.memory.inspection import inspect
 from mule.memory.memory import EvidenceMemory
 from mule.memory.taught import Remembered
+from mule.memory.teaching import set_anew
 
 VIDEOS_SHOWN = 5
+
+
+@contextmanager
+def about(path: Path) -> Generator[None]:
+    """What cannot be done with the memory in a file is said with the file's name."""
+    try:
+        yield
+    except MemoryFileError:
+        raise
+    except MuleError as error:
+        raise MemoryFileError(f"{path}: {error}") from error
+
+
+def place_for(out: Path | None, *, instead_of: Path | None = None) -> Path:
+    """Where a memory may be written: a new file, or that which is changed. Asked before anything is computed.
+
+    Raises:
+        MemoryFileError: something else is there, or there is no such folder.
+    """
+    if out is None or (instead_of is not None and out.exists() and out.samefile(instead_of)):
+        assert instead_of is not None  # noqa: S101 - who gives no file changes one
+        return instead_of
+    if out.exists():
+        raise MemoryFileError(
+            f"{out}: must not exist yet; it does, and what it holds would be lost. Choose another name, or remove it."
+        )
+    if not out.parent.is_dir():
+        raise MemoryFileError(
+            f"{out}: must lie in a folder that is there; {out.parent} is not. Make it first."
+        )
+    return out
+
+
+def noted_held_out(held_out: HeldOut | None, videos: Sequence[str]) -> None:
+    """Say what held-out actors mean for actors of these videos, who are to be remembered or to teach."""
+    if held_out is None:
+        return
+    if held_out.videos is None:
+        typer.echo(
+            "where the held-out actors were seen is not kept with this memory: if these are some of them, or are from their "
+            "videos, more known actors will be flagged than was promised. A memory that is built anew keeps it.",
+            err=True,
+        )
+        return
+    is_apart = apart_from(held_out, videos).tolist()
+    shared = sorted({video for video, apart in zip(videos, is_apart, strict=True) if not apart})
+    if shared:
+        typer.echo(
+            f"{is_apart.count(False)} of {len(videos)} left out: held-out actors are from their videos ("
+            f"{', '.join(shared[:VIDEOS_SHOWN])}{', …' if len(shared) > VIDEOS_SHOWN else ''}), and with them remembered more "
+            "known actors would be flagged than was promised. Rename videos that only have the same name.",
+            err=True,
+        )
 
 
 def contents(remembered: Remembered) -> None:
@@ -33,9 +89,7 @@ def contents(remembered: Remembered) -> None:
         )
     typer.echo(f"{100 * found.isolated_share:.1f} % of the entries stand alone")
     held_out = remembered.held_out
-    typer.echo(
-        "no held-out actors are kept" if held_out is None else f"{len(held_out)} held-out known actors"
-    )
+    typer.echo("no held-out actors are kept" if held_out is None else _held_out_in_words(held_out))
     table = Table("action", "actors", "learnt")
     taught = {action.name for action in remembered.taught}
     for name, count in found.actors_by_class.items():
@@ -52,6 +106,15 @@ def contents(remembered: Remembered) -> None:
     )
 
 
+def _held_out_in_words(held_out: HeldOut) -> str:
+    known = f"{len(held_out)} held-out known actors"
+    return (
+        f"{known}, from where is not kept"
+        if held_out.videos is None
+        else f"{known} of {len(held_out.videos)} videos"
+    )
+
+
 def changed(before: Remembered, memory: EvidenceMemory, path: Path) -> None:
     """Set a changed memory anew by the held-out actors, if they are kept, then write it and say so."""
     if before.held_out is None:
@@ -59,9 +122,7 @@ def changed(before: Remembered, memory: EvidenceMemory, path: Path) -> None:
             "no held-out actors are kept with this memory: it is not calibrated, and cannot be asked.",
             err=True,
         )
-    else:
-        memory = calibrate(memory, before.held_out)
-    written(replace(before, memory=memory), path, before=before)
+    written(set_anew(before, memory), path, before=before)
 
 
 def written(remembered: Remembered, path: Path, *, before: Remembered | None = None) -> None:
