@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from tiny_bundles import bundled
 
 from mule.errors import WeightsError
@@ -69,6 +71,39 @@ def test_a_changed_memory_is_calibrated_anew(copy, bundle):
     assert "walk" not in found.classes
     assert len(found.classes) == 13
     assert not torch.equal(found.usual.combined.together.held_out, bundle.usual.combined.together.held_out)
+
+
+def test_who_did_only_what_was_forgotten_no_longer_says_what_is_usual(copy, bundle):
+    """They are novel now; among the known they would raise the threshold above themselves."""
+    from mule.memory.teaching import forget_action
+
+    content = read_memory(copy / MEMORY)
+    assert content.held_out is not None
+    labels, names = content.held_out.labels, content.held_out.class_names
+    alone = {
+        name: int(((labels.sum(dim=1) == 1) & (labels[:, at] == 1)).sum()) for at, name in enumerate(names)
+    }
+    action = max(alone, key=lambda name: alone[name])
+    assert alone[action]
+    write_memory(copy / MEMORY, forget_action(content, action))
+    assert read_bundle(copy).usual.num_held_out == bundle.usual.num_held_out - alone[action]
+
+
+def test_a_calibration_of_before_does_not_say_what_actors_do_and_forgetting_says_so(copy, bundle, capsys):
+    from mule.cli.show_memory import noted_calibration
+    from mule.memory.teaching import forget_action
+
+    noted_calibration(copy / MEMORY)
+    assert not capsys.readouterr().err
+    tensors = load_file(copy / CALIBRATION)
+    with safe_open(copy / CALIBRATION, framework="pt") as file:
+        about = file.metadata()
+    del tensors["labels"]
+    save_file(tensors, copy / CALIBRATION, about)
+    write_memory(copy / MEMORY, forget_action(read_memory(copy / MEMORY), "walk"))
+    noted_calibration(copy / MEMORY)
+    assert "does not say what its held-out actors do" in capsys.readouterr().err
+    assert read_bundle(copy).usual.num_held_out == bundle.usual.num_held_out
 
 
 def test_a_folder_is_not_overwritten(run_dir, bundle_dir):

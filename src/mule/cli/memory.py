@@ -140,6 +140,7 @@ def forget(
     content = read_memory(file)
     with show_memory.about(file):
         show_memory.written(forget_action(content, class_name), place, before=content)
+    show_memory.noted_calibration(place)
 
 
 @app.command()

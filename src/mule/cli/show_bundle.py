@@ -82,6 +82,7 @@ def held_out_outputs(val: SideOutputs) -> HeldOutOutputs:
         val.remembered[is_known],
         torch.from_numpy(val.clip_index)[is_known],
         torch.tensor(track_index, dtype=torch.int64)[is_known],
+        torch.from_numpy(val.labels)[is_known].float(),
     )
 
 

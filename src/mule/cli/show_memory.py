@@ -15,6 +15,7 @@ from mule.memory.inspection import inspect
 from mule.memory.memory import EvidenceMemory
 from mule.memory.taught import Remembered
 from mule.memory.teaching import set_anew
+from mule.watching.bundle import CALIBRATION, cannot_follow_forgetting
 
 VIDEOS_SHOWN = 5
 
@@ -68,6 +69,16 @@ def noted_held_out(held_out: HeldOut | None, videos: Sequence[str]) -> None:
             f"{is_apart.count(False)} of {len(videos)} left out: held-out actors are from their videos ("
             f"{', '.join(shared[:VIDEOS_SHOWN])}{', …' if len(shared) > VIDEOS_SHOWN else ''}), and with them remembered more "
             "known actors would be flagged than was promised. Rename videos that only have the same name.",
+            err=True,
+        )
+
+
+def noted_calibration(file: Path) -> None:
+    """Say where what is usual among known actors still rests on those who did what was just forgotten."""
+    if cannot_follow_forgetting(file):
+        typer.echo(
+            f"{file.parent / CALIBRATION}: does not say what its held-out actors do, so those who did what was forgotten still "
+            "count as known, and fewer actors are flagged than could be. `mule bundle` makes one that says it.",
             err=True,
         )
 

@@ -14,12 +14,13 @@ actors and not their scores, follows when it is read next. What was made for oth
 import importlib.resources
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
@@ -54,6 +55,7 @@ SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes written beside them."""
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
 _TENSORS = ("outputs", "features", "clip_index", "track_index")
+LABELS = "labels"
 
 
 class BundleError(WeightsError):
@@ -89,6 +91,25 @@ class HeldOutOutputs:
     """What a memory keeps of each (`mule.memory.memory.whole_features`)."""
     clip_index: Int[Tensor, " actors"]
     track_index: Int[Tensor, " actors"]
+    labels: Float[Tensor, "actors classes"] | None = None
+    """What each does of the actions the network was trained on; None where nobody wrote it down."""
+
+    def still_known(self, trained: Sequence[str], remembered: Remembered | None) -> "HeldOutOutputs":
+        """Those that do an action which was not forgotten since; all, where nobody wrote down what they do.
+
+        Whoever does nothing else than what was forgotten is novel now, and would decide what is usual among known ones.
+        """
+        if remembered is None or self.labels is None:
+            return self
+        is_left = torch.tensor([name in remembered.memory.class_names for name in trained], dtype=torch.bool)
+        rows = (self.labels[:, is_left] > 0).any(dim=1)
+        return HeldOutOutputs(
+            self.outputs[rows],
+            self.features[rows],
+            self.clip_index[rows],
+            self.track_index[rows],
+            self.labels[rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -168,8 +189,17 @@ def read_bundle(folder: Path) -> Bundle:
         model=seeing_model(run),
         needs=clip_needs(run.experiment),
         judge=judge,
-        usual=usual_novelty(judge, _held_out(folder, card)),
+        usual=usual_novelty(judge, _held_out(folder, card).still_known(run.classes, remembered)),
     )
+
+
+def cannot_follow_forgetting(memory_file: Path) -> bool:
+    """Whether a calibration lies beside a memory that does not say what its actors do, so that it cannot follow forgetting."""
+    path = memory_file.parent / CALIBRATION
+    try:
+        return LABELS not in _read_tensors(path)[0]
+    except (OSError, SafetensorError, ValueError):
+        return False  # not there, or damaged, which is said when it is read to be used
 
 
 def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
@@ -212,7 +242,8 @@ def write_bundle(
             write_memory(parts / MEMORY, remembered)
         for name, png in thumbnails.items():
             (parts / THUMBNAILS / name).write_bytes(png)
-        tensors = {name: getattr(held_out, name) for name in _TENSORS}
+        names = (*_TENSORS, *([] if held_out.labels is None else [LABELS]))
+        tensors = {name: getattr(held_out, name) for name in names}
         about = {"format": CALIBRATION_FORMAT, "weights_sha256": card.weights_sha256}
         write_whole(parts / CALIBRATION, weights_file(tensors, about))
         write_whole(parts / BUNDLE, card.model_dump_json(indent=2) + "\n")
@@ -272,7 +303,7 @@ def _held_out(folder: Path, card: BundleCard) -> HeldOutOutputs:
                 f"{path}: must be of the format {CALIBRATION_FORMAT} and of the weights {card.weights_sha256[:12]}…; it is "
                 f"of {about.get('format')!r} and {str(about.get('weights_sha256'))[:12]}…. Build the bundle anew."
             )
-        return HeldOutOutputs(*(tensors[name] for name in _TENSORS))
+        return HeldOutOutputs(*(tensors[name] for name in _TENSORS), labels=tensors.get(LABELS))
     except MuleError:
         raise
     except (OSError, SafetensorError, KeyError, ValueError) as error:
