@@ -248,6 +248,15 @@ def table_sides(data: TableData) -> TableSides:
     )
 
 
+def tags_of(data: StageData | TableData) -> tuple[str, ...]:
+    """Taught labels that novelty is not read from.
+
+    Raises:
+        AnnotationError: the split cannot be read.
+    """
+    return () if isinstance(data, StageData) else read_split(root_of(data) / data.split).tags
+
+
 def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:
     if data.persons is None:
         return actors

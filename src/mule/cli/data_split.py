@@ -44,6 +44,7 @@ class Z1Rule(StrEnum):
 
     IGNORE = "ignore"
     KNOWN = "known"
+    TAGS = "tags"
 
 
 TestTable = Annotated[
@@ -98,8 +99,8 @@ def split(
         str | None,
         typer.Option(
             metavar="MARK",
-            help="Labels whose names hold this mark, as view:back holds a colon, are taught and never novel, and decide "
-            "nothing at test. For random and closed.",
+            help="Labels whose names hold this mark, as view:back holds a colon, are tags: taught and never novel, deciding "
+            "nothing, and novelty is not read from them. For random and closed.",
         ),
     ] = None,
     charades_classes: Annotated[
@@ -144,7 +145,7 @@ def split(
     z1_at_test: Annotated[
         Z1Rule | None,
         typer.Option(
-            help="Z1 decides nothing (policy paper, or --tags) or counts as known (any other), unless said here."
+            help="Z1 decides nothing (policy paper), counts as known (any other), or is tags (--tags), unless said here.",
         ),
     ] = None,
     pretraining: Pretraining = None,
@@ -345,12 +346,11 @@ def _column_place(place: str, option: str) -> tuple[Path, str, str]:
 
 
 def _z1_rule(asked: Z1Rule | None, policy: PolicyName, *, has_tags: bool) -> Z1Rule:
-    if has_tags and asked is Z1Rule.KNOWN:
-        raise typer.BadParameter(
-            "tags are Z1 and decide nothing; leave --z1-at-test out.", param_hint="--tags"
-        )
-    is_ignored = has_tags or policy is PolicyName.PAPER
-    return asked or (Z1Rule.IGNORE if is_ignored else Z1Rule.KNOWN)
+    if has_tags:
+        if asked not in (None, Z1Rule.TAGS):
+            raise typer.BadParameter("tags are all of Z1; leave --z1-at-test out.", param_hint="--tags")
+        return Z1Rule.TAGS
+    return asked or (Z1Rule.IGNORE if policy is PolicyName.PAPER else Z1Rule.KNOWN)
 
 
 def _place_name(place: str | None) -> str:

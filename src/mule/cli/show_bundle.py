@@ -70,7 +70,7 @@ def made(wanted: Wanted, settings: Sequence[str], *, has_pictures: bool) -> None
 
 def held_out_outputs(val: SideOutputs) -> HeldOutOutputs:
     """The known actors of a validation side; who was followed in a video is one track."""
-    is_known = torch.from_numpy(val.labels.any(axis=1))
+    is_known = torch.from_numpy(val.does_known)
     tracks: dict[tuple[str, str], int] = {}
     track_index: list[int] = []
     clips = [val.clip_names[at] for at in val.clip_index.tolist()]
@@ -110,6 +110,7 @@ def _card(wanted: Wanted, experiment: Experiment, val: SideOutputs, *, num_held_
         seed=experiment.seed,
         commit=record.get("sessions", [{}])[-1].get("git_commit"),
         data=record.get("data_digests", {}),
+        tags=val.tags,
         metrics={
             **({} if best is None else {"validation_mean_ap": best}),
             "num_held_out_actors": float(num_held_out),

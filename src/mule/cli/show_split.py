@@ -60,9 +60,11 @@ def _rules(rules: Rules, *, is_open: bool) -> list[str]:
                 "keep": "Test actors with known and novel actions are novel if at least "
                 f"{100 * rules.mixed_share:g} % of their actions are, else known.",
             }[rules.mixed],
-            {"ignore": "Z1 decides nothing at test.", "known": "At test all taught actions count as known."}[
-                rules.z1_at_test
-            ],
+            {
+                "ignore": "Z1 decides nothing at test.",
+                "known": "At test all taught actions count as known.",
+                "tags": "Z1 is tags: they decide nothing, and novelty is not read from them.",
+            }[rules.z1_at_test],
         ]
     val = f"{100 * rules.val_share:g} % for validation"
     drawn = f"Sides were drawn by video: {val}, {100 * rules.test_share:g} % for test"

@@ -143,7 +143,7 @@ class TeachingTest:
         )
 
     def _seen(self, content: Remembered) -> "_Seen":
-        judge = Judge(self._decide, self._classes, content)
+        judge = Judge(self._decide, self._classes, content, tags=self.test.tags)
         usual = usual_novelty(judge, held_out_outputs(self._val))
         found = judge(self.test.outputs.float(), self.test.remembered)
         threshold = promised_threshold(usual.combined.together.held_out, alarm_rate=ALARM_RATE)

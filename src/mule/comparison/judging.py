@@ -174,8 +174,8 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutput
     left_out: dict[str, str] = {}
     for rule in rules:
         try:
-            rule.fit(train, val)
-            fitted.append(FittedScore(rule, ranks(rule, val)))
+            rule.fit(train.deciding, val.deciding)
+            fitted.append(FittedScore(rule, ranks(rule, val.deciding)))
         except MuleError as error:
             left_out[rule.name] = str(error)
     return Yardstick(
@@ -231,7 +231,7 @@ def judged(
     left_out, novelties = dict(yardstick.left_out), dict[str, Float[np.ndarray, " actors"]]()
     for each in yardstick.fitted:
         try:
-            novelties[each.rule.name] = novelty = ranks(each.rule, outputs)
+            novelties[each.rule.name] = novelty = ranks(each.rule, outputs.deciding)
         except MuleError as error:
             left_out[each.rule.name] = str(error)
             continue

@@ -51,7 +51,7 @@ def remembered_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
 
 def known_of(outputs: SideOutputs) -> SeenActors:
     """The actors of a side that do a known action."""
-    return seen_actors(outputs).at(torch.from_numpy(outputs.labels.any(axis=1)))
+    return seen_actors(outputs).at(torch.from_numpy(outputs.does_known))
 
 
 @dataclass
@@ -93,7 +93,7 @@ class SharedMemory:
         return found
 
     def _known(self, outputs: SideOutputs) -> SeenActors:
-        is_known = torch.from_numpy(outputs.labels.any(axis=1))
+        is_known = torch.from_numpy(outputs.does_known)
         return replace(seen_actors(outputs), features=self.features_of(outputs)).at(is_known)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mule.baselines.outputs import LinearReadout
 from mule.build import load_run
-from mule.build_data import Noted
+from mule.build_data import Noted, tags_of
 from mule.comparison.outputs import NO_PASSES, SideOutputs, outputs_of
 from mule.comparison.results import ResultError
 from mule.comparison.sides import ActorTruth, read_side, side_digest
@@ -75,7 +75,7 @@ class OutputsOf:
             shown = read_side(self.experiment, side, test_clips=self.test_clips, noted=noted)
             found = outputs_of(run, shown, dropout_passes=self.dropout_passes)
             write_outputs(found, self.run_dir, side, key=key)
-        return found
+        return replace(found, tags=tags_of(self.experiment.data))
 
     def _with_more_passes(self, side: str, key: str) -> SideOutputs | None:
         kept = _kept_key(self.run_dir, side)

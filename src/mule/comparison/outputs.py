@@ -69,6 +69,8 @@ class SideOutputs:
     """What a score may need and this network cannot give, with the reason."""
     num_skipped: int = 0
     """Clips that could not be read."""
+    tags: tuple[str, ...] = ()
+    """Taught labels that say nothing about whether an actor is novel."""
 
     @property
     def num_actors(self) -> int:
@@ -89,6 +91,38 @@ class SideOutputs:
             truth=self.truth.at(np.flatnonzero(rows)),
             clip_index=self.clip_index[rows],
         )
+
+    @cached_property
+    def does_known(self) -> Bool[np.ndarray, " actors"]:
+        """Who does a taught action; a tag is none."""
+        return np.asarray(self.labels[:, self._is_action].any(axis=1))
+
+    @cached_property
+    def deciding(self) -> "SideOutputs":
+        """What novelty is read from: the same actors, and of the labels those that are no tags.
+
+        A tag, such as the view from behind, is recognised in novel actors as well. Read as evidence of an action it would
+        make them known.
+        """
+        if not self.tags:
+            return self
+        kept, num_classes = torch.from_numpy(np.flatnonzero(self._is_action)), len(self.classes)
+        columns = torch.cat([kept + first for first in range(0, self.outputs.shape[1], num_classes)])
+        readout = self.readout and LinearReadout(self.readout.weight[kept], self.readout.bias[kept])
+        return replace(
+            self,
+            classes=tuple(name for name in self.classes if name not in self.tags),
+            outputs=self.outputs[:, columns],
+            evidence=Evidence(self.evidence.positive[:, kept], self.evidence.negative[:, kept]),
+            readout=readout,
+            dropout_logits=None if self.dropout_logits is None else self.dropout_logits[..., kept],
+            labels=self.labels[:, self._is_action],
+            tags=(),
+        )
+
+    @cached_property
+    def _is_action(self) -> Bool[np.ndarray, " classes"]:
+        return np.array([name not in self.tags for name in self.classes], dtype=bool)
 
     @cached_property
     def video_index(self) -> Int[np.ndarray, " actors"]:

@@ -41,7 +41,7 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
         raise MissingOutputs(
             f"a memory needs a network with one logit per action; this one's evidence is {train.kind}."
         )
-    is_known = torch.from_numpy(val.labels.any(axis=1))
+    is_known = torch.from_numpy(val.does_known)
     held_out = HeldOut(
         val.remembered[is_known],
         val.stored.logits[is_known].float(),

@@ -221,7 +221,7 @@ class FisherRule:
         Raises:
             TooFewActors: a p-value needs more of these.
         """
-        is_known = torch.from_numpy(held_out.labels.any(axis=1))
+        is_known = torch.from_numpy(held_out.does_known)
         self._calibrated = []
         for part in self.parts:
             part.fit(train, held_out)

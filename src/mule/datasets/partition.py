@@ -125,7 +125,7 @@ def closed_partition(classes: Sequence[str]) -> ClassSets:
 def beside_tags(sets: ClassSets, tags: Sequence[str]) -> ClassSets:
     """The partition of the actions, beside labels that describe how an actor is seen: taught, never novel.
 
-    Tags are Z1 and all taught actions Z2, so under `z1_at_test = "ignore"` the actions alone decide who is known.
+    Tags are Z1 and all taught actions Z2, so under `z1_at_test = "tags"` the actions alone decide who is known.
     """
     return replace(sets, z1=tuple(tags), z2=sets.known_train)
 

@@ -77,8 +77,9 @@ class Rules:
     """A mixed actor that is kept is novel if at least this share of the actions that decide are."""
     train_novel: Literal["drop", "unlabel"] = "drop"
     """Training actors with a novel action: dropped, or kept for their taught actions alone."""
-    z1_at_test: Literal["ignore", "known"] = "ignore"
-    """Whether Z1 decides nothing at test, as in the paper, or counts as known."""
+    z1_at_test: Literal["ignore", "known", "tags"] = "ignore"
+    """Whether Z1 decides nothing at test, as in the paper, or counts as known; or is tags, which are of novel actors too:
+    they decide nothing, and novelty is not read from them."""
     sides: Literal["drawn", "given"] = "given"
     val_share: float = 0.0
     test_share: float = 0.0
@@ -142,6 +143,11 @@ class Split:
         )
         if without:
             raise RangeError(f"with groups every video must have one; {listed(without)} have none.")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Taught labels that say nothing about whether an actor is novel."""
+        return self.classes.z1 if self.rules.z1_at_test == "tags" else ()
 
     @property
     def digest(self) -> str:

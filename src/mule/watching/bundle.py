@@ -76,6 +76,8 @@ class BundleCard(BaseModel):
     commit: str | None = None
     data: Mapping[str, str] = {}
     """Digests of what it was trained on."""
+    tags: tuple[str, ...] = ()
+    """Taught labels that novelty is not read from."""
     metrics: Mapping[str, float] = {}
     detector: str
     """The recommended one: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
@@ -94,14 +96,17 @@ class HeldOutOutputs:
     labels: Float[Tensor, "actors classes"] | None = None
     """What each does of the actions the network was trained on; None where nobody wrote it down."""
 
-    def still_known(self, trained: Sequence[str], remembered: Remembered | None) -> "HeldOutOutputs":
+    def still_known(
+        self, trained: Sequence[str], remembered: Remembered | None, *, tags: Sequence[str] = ()
+    ) -> "HeldOutOutputs":
         """Those that do an action which was not forgotten since; all, where nobody wrote down what they do.
 
         Whoever does nothing else than what was forgotten is novel now, and would decide what is usual among known ones.
         """
         if remembered is None or self.labels is None:
             return self
-        is_left = torch.tensor([name in remembered.memory.class_names for name in trained], dtype=torch.bool)
+        left = set(remembered.memory.class_names).difference(tags)
+        is_left = torch.tensor([name in left for name in trained], dtype=torch.bool)
         rows = (self.labels[:, is_left] > 0).any(dim=1)
         return HeldOutOutputs(
             self.outputs[rows],
@@ -182,14 +187,15 @@ def read_bundle(folder: Path) -> Bundle:
     remembered = None
     if (folder / MEMORY).exists():
         remembered = read_memory(folder / MEMORY, model=card.weights_sha256)
-    judge = Judge(run.model.decide, run.classes, remembered)
+    judge = Judge(run.model.decide, run.classes, remembered, tags=card.tags)
+    held_out = _held_out(folder, card).still_known(run.classes, remembered, tags=card.tags)
     return Bundle(
         folder=folder,
         card=card,
         model=seeing_model(run),
         needs=clip_needs(run.experiment),
         judge=judge,
-        usual=usual_novelty(judge, _held_out(folder, card).still_known(run.classes, remembered)),
+        usual=usual_novelty(judge, held_out),
     )
 
 

@@ -48,8 +48,15 @@ class Judged:
 class Judge:
     """What a network's outputs mean, with a memory beside it or without."""
 
-    def __init__(self, decide: object, classes: Sequence[str], remembered: Remembered | None) -> None:
-        """Finds the columns that the memory speaks of.
+    def __init__(
+        self,
+        decide: object,
+        classes: Sequence[str],
+        remembered: Remembered | None,
+        *,
+        tags: Sequence[str] = (),
+    ) -> None:
+        """Finds the columns that the memory speaks of, and those that novelty is read from: all but tags.
 
         Raises:
             RangeError: the memory speaks of actions the network does not have, or needs one logit per action.
@@ -62,8 +69,11 @@ class Judge:
         self.classes: tuple[str, ...] = tuple(classes)
         self._columns = torch.arange(len(classes))
         self._search: EntrySearch | None = None
-        if remembered is None:
-            return
+        if remembered is not None:
+            self._remember(remembered, classes)
+        self._is_action = torch.tensor([name not in tags for name in self.classes], dtype=torch.bool)
+
+    def _remember(self, remembered: Remembered, classes: Sequence[str]) -> None:
         if self._pair_head is not None:
             raise RangeError(
                 "a memory needs a network with one logit per action; this one has two outputs for each. Leave "
@@ -93,16 +103,19 @@ class Judge:
         """What is to be said of each actor, from the raw outputs and what a memory keeps of it."""
         if self.remembered is None:
             network = self._evidence(outputs)
-            rank = positive_log_evidence_novelty(network).rank.double()
+            rank = positive_log_evidence_novelty(self._of_actions(network)).rank.double()
             return Judged(network, network, rank[:, None], None, None)
         remembered = self.remembered
         logits = outputs_with_taught(remembered, outputs[:, self._columns], features)
         network = self._evidence(logits)
         weighed = weigh(remembered.memory, features, search=self._search)
         log_trust = log_trust_with_taught(remembered, weighed, features).double()
-        ranks = deciding_ranks(logits, log_trust)
+        ranks = deciding_ranks(logits[:, self._is_action], log_trust)
         together = fused(network, evidence_with_taught(remembered, weighed))
         return Judged(network, together, ranks, log_trust, weighed)
+
+    def _of_actions(self, evidence: Evidence) -> Evidence:
+        return Evidence(evidence.positive[:, self._is_action], evidence.negative[:, self._is_action])
 
     def _evidence(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
         """One logit h becomes e⁺ = e^h and e⁻ = e^−h, whose expected probability is exactly the sigmoid of h.
