@@ -1,6 +1,7 @@
 """Labels that are tags are recognised, and novelty is not read from them: neither ours nor any rival's."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,15 @@ import torch
 from made_outputs import CLASSES, made_outputs
 
 from mule.baselines.outputs import LinearReadout
+from mule.cli.remember import known_of_table
 from mule.comparison.judging import Judging, facts_unkept, judged, yardstick_of
+from mule.comparison.memory_rules import seen_actors
 from mule.comparison.remembering import remembered_of
 from mule.comparison.score_rules import SCORE_NAMES, score_rules
+from mule.errors import RangeError
 from mule.evidence.head import exp_evidence
+from mule.memory.files import read_memory, write_memory
+from mule.memory.teaching import forget_action
 from mule.records import Evidence
 from mule.watching.bundle import HeldOutOutputs
 from mule.watching.judging import Judge
@@ -104,15 +110,57 @@ def test_watching_reads_novelty_from_actions_alone_and_recognises_tags(has_memor
     assert not torch.allclose(found.ranks, read.ranks)
 
 
-def test_held_out_actors_whose_action_was_forgotten_are_not_kept_for_their_tags():
-    tagged = beside_tags(plain(60, seed=0, kind="tied"))
-    content = remembered_of(tagged, beside_tags(plain(50, seed=1, kind="tied")), model=MODEL)
-    labels = torch.from_numpy(tagged.labels).float()
-    held_out = HeldOutOutputs(tagged.outputs, tagged.remembered, torch.arange(60), torch.arange(60), labels)
-    names = tuple(name for name in content.memory.class_names if name != "run")
-    columns = [content.memory.class_names.index(name) for name in names]
-    smaller = replace(content.memory, class_names=names, labels=content.memory.labels[:, columns])
-    left = held_out.still_known(tagged.classes, replace(content, memory=smaller), tags=TAGS)
-    assert left.labels is not None
-    assert len(left.labels) == 40
-    assert not left.labels[:, tagged.classes.index("run")].any()
+@pytest.fixture
+def remembered():
+    tagged = [beside_tags(plain(90 - 20 * seed, seed=seed, kind="tied")) for seed in range(2)]
+    return tagged[1], remembered_of(tagged[0], tagged[1], model=MODEL)
+
+
+def test_nobody_is_remembered_or_held_out_for_tags_alone_once_an_action_is_forgotten(remembered):
+    val, content = remembered
+    left = forget_action(content, "run")
+    assert left.memory.tags == TAGS
+    assert (len(content.memory), len(left.memory)) == (90, 60)  # a third of the actors runs
+    assert left.held_out is not None
+    assert len(left.held_out) == int((val.labels[:, -2] == 0).sum())
+    labels = torch.from_numpy(val.labels).float()
+    rows = torch.arange(val.num_actors)
+    held_out = HeldOutOutputs(val.outputs, val.remembered, rows, rows, labels)
+    found = held_out.still_known(val.classes, left, tags=TAGS).labels
+    assert found is not None
+    assert torch.equal(found, labels[labels[:, -2] == 0])
+
+
+def test_a_tag_is_forgotten_and_everybody_stays_but_the_last_action_is_not(remembered):
+    _, content = remembered
+    left = forget_action(content, "view:back")
+    assert (left.memory.tags, len(left.memory)) == (("view:front",), 90)
+    for name in ("run", "wave"):
+        left = forget_action(left, name)
+    with pytest.raises(RangeError, match="'bow' is the only one"):
+        forget_action(left, "bow")
+
+
+def test_tags_are_kept_with_a_memory_and_are_among_its_labels(remembered, tmp_path):
+    _, content = remembered
+    write_memory(tmp_path / "memory.safetensors", content)
+    assert read_memory(tmp_path / "memory.safetensors").memory.tags == TAGS
+    with pytest.raises(RangeError, match="tags of a memory must be among its labels; view:above are not"):
+        replace(content.memory, tags=("view:above",))
+
+
+def test_who_has_tags_alone_is_not_added(remembered):
+    _, content = remembered
+    more = seen_actors(beside_tags(plain(4, seed=7, kind="tied")))
+    labels = more.labels.clone()
+    labels[0, 2:] = 0
+    kept = known_of_table(replace(more, labels=labels), content, Path("more.csv"))
+    assert len(kept.labels) == 3
+    with pytest.raises(
+        RangeError, match=r"more.csv: some actors must do a remembered action; none of 1 does"
+    ):
+        known_of_table(
+            replace(more, labels=labels).at(torch.tensor([True, False, False, False])),
+            content,
+            Path("more.csv"),
+        )

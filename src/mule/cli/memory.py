@@ -119,7 +119,7 @@ def add(
     place = show_memory.place_for(out, instead_of=file)
     content = read_memory(file, model=remember.fingerprint(run_dir))
     actors = remember.seen_in_table(run_dir, examples, videos, settings=settings or [])
-    known = remember.known_of_table(actors.at_known(content), examples)
+    known = remember.known_of_table(actors.at_known(content), content, examples)
     show_memory.noted_held_out(content.held_out, known.places.videos())
     with show_memory.about(file):
         show_memory.changed(content, added(content.memory, known, held_out=content.held_out), place)

@@ -61,13 +61,13 @@ def fingerprint(run_dir: Path) -> str:
     return weights_digest(run_dir)
 
 
-def known_of_table(actors: SeenActors, table_file: Path) -> SeenActors:
-    """Those that do a remembered action.
+def known_of_table(actors: SeenActors, content: Remembered, table_file: Path) -> SeenActors:
+    """Those that do a remembered action; a tag is none.
 
     Raises:
         RangeError: nobody does.
     """
-    is_known = (actors.labels > 0).any(dim=1)
+    is_known = (actors.labels[:, content.memory.is_action] > 0).any(dim=1)
     if not is_known.any():
         raise RangeError(
             f"{table_file}: some actors must do a remembered action; none of {len(is_known)} does. `mule teach` is for new "

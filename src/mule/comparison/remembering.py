@@ -50,7 +50,7 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
         model,
         tuple(sorted({val.clip_names[at].video for at in val.clip_index[is_known.numpy()].tolist()})),
     )
-    memory = build_memory(known_of(train), class_names=train.classes, model=model)
+    memory = build_memory(known_of(train), class_names=train.classes, model=model, tags=train.tags)
     return Remembered(calibrate(memory, held_out), held_out)
 
 

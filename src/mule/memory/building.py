@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
@@ -64,6 +65,7 @@ def build_memory(
     class_names: Sequence[str],
     model: str,
     num_neighbours: int = NUM_NEIGHBOURS,
+    tags: Sequence[str] = (),
 ) -> EvidenceMemory:
     """A memory of training actors, seen without augmentation; it must be calibrated before it is asked.
 
@@ -72,6 +74,7 @@ def build_memory(
         class_names: of the labels' columns.
         model: SHA-256 of the weights that made the features.
         num_neighbours: k.
+        tags: labels that are no actions.
 
     Raises:
         TooFewActors: an entry has fewer than k others from other groups.
@@ -82,7 +85,7 @@ def build_memory(
         actors.labels.float(),
         torch.ones(len(actors.labels)),
         actors.places,
-        (tuple(class_names), model, num_neighbours),
+        _Facts(tuple(class_names), model, num_neighbours, tuple(tags)),
     )
 
 
@@ -101,7 +104,7 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
         [held_out.class_names.index(name) for name in memory.class_names], dtype=torch.int64
     )
     labels, outputs = held_out.labels[:, columns], held_out.outputs[:, columns]
-    is_known = (labels > 0).any(dim=1)  # what a memory has forgotten is no longer known
+    is_known = (labels[:, memory.is_action] > 0).any(dim=1)  # what a memory has forgotten is no longer known
     features, labels, outputs = held_out.features[is_known], labels[is_known], outputs[is_known]
     search = EntrySearch(
         memory.features, memory.places.group_index
@@ -133,6 +136,7 @@ def add(memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None 
             class_names=memory.class_names,
             kernel=memory.kernel,
             model=memory.model,
+            tags=memory.tags,
         ),
         held_out=held_out,
     )
@@ -171,30 +175,31 @@ def merge(
         torch.cat([first.labels, second.labels[is_new][:, columns]]),
         torch.cat([first.counts, second.counts[is_new]]),
         places,
-        (first.class_names, first.model, first.kernel.num_neighbours),
+        _Facts(first.class_names, first.model, first.kernel.num_neighbours, first.tags),
     )
 
 
 def forget(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
-    """The memory without an action; entries that then do no remembered action go. ρ and S must be set again."""
+    """The memory without an action or tag; entries that then do no remembered action go. ρ and S must be set again."""
     if class_name not in memory.class_names:
         raise RangeError(
             f"an action to forget must be remembered; got '{class_name}', there are {', '.join(memory.class_names)}."
         )
-    if memory.num_classes == 1:
+    kept = torch.tensor([name != class_name for name in memory.class_names], dtype=torch.bool)
+    if not (kept & memory.is_action).any():
         raise RangeError(
             f"a memory must keep an action; '{class_name}' is the only one. Remove the file if nothing is to be remembered."
         )
-    kept = torch.tensor([name != class_name for name in memory.class_names], dtype=torch.bool)
-    labels = memory.labels[:, kept]
-    rows = torch.nonzero((labels > 0).any(dim=1)).flatten()
-    names = tuple(name for name in memory.class_names if name != class_name)
+    rows = torch.nonzero((memory.labels[:, kept & memory.is_action] > 0).any(dim=1)).flatten()
+    names, tags = (
+        tuple(name for name in some if name != class_name) for some in (memory.class_names, memory.tags)
+    )
     return _measured(
         memory.features[rows],
-        labels[rows],
+        memory.labels[rows][:, kept],
         memory.counts[rows],
         memory.places[rows],
-        (names, memory.model, memory.kernel.num_neighbours),
+        _Facts(names, memory.model, memory.kernel.num_neighbours, tags),
     )
 
 
@@ -207,15 +212,31 @@ def _require_known(actors: SeenActors) -> None:
         )
 
 
+class _Facts(NamedTuple):
+    """What a memory is of, beside its entries."""
+
+    class_names: tuple[str, ...]
+    model: str
+    num_neighbours: int
+    tags: tuple[str, ...]
+
+
 def _measured(
-    features: Tensor, labels: Tensor, counts: Tensor, places: Places, facts: tuple[tuple[str, ...], str, int]
+    features: Tensor, labels: Tensor, counts: Tensor, places: Places, facts: _Facts
 ) -> EvidenceMemory:
     """A memory whose scales are measured among its entries; without entries there is nothing to measure."""
-    class_names, model, num_neighbours = facts
-    scales = entry_scales(features, places.group_index, num_neighbours=num_neighbours)
+    scales = entry_scales(features, places.group_index, num_neighbours=facts.num_neighbours)
     typical = scales.median().item() if len(scales) else 1.0
     return EvidenceMemory(
-        features, labels, counts, scales, places, class_names, Kernel(num_neighbours, typical), model
+        features,
+        labels,
+        counts,
+        scales,
+        places,
+        facts.class_names,
+        Kernel(facts.num_neighbours, typical),
+        facts.model,
+        facts.tags,
     )
 
 

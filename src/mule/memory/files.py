@@ -1,6 +1,6 @@
 """A memory in one file: safetensors, with a card in its header. Nothing in it can run code.
 
-    card      format · model · classes · kernel · names of videos and groups · digests of tensors and card
+    card      format · model · classes · tags · kernel · names of videos and groups · digests of tensors and card
     tensors   features · labels · counts · scales · places, one row per entry
               held-out features · outputs · labels, if the actors it was calibrated on are kept with it
               whitening · landmarks · coefficients of each action taught since
@@ -45,6 +45,7 @@ def write_memory(path: Path, content: Remembered) -> None:
         "format": FORMAT,
         "model": memory.model,
         "classes": memory.class_names,
+        "tags": memory.tags,
         "num_entries": len(memory),
         "kernel": asdict(memory.kernel),
         "videos": memory.places.video_names,
@@ -146,6 +147,7 @@ def _content(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remember
         class_names=tuple(card["classes"]),
         kernel=Kernel(**card["kernel"]),
         model=card["model"],
+        tags=tuple(card.get("tags", ())),  # files of before have none
     )
     held_out = None
     if card["held_out_classes"] is not None:

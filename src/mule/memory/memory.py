@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32, Float64, Int, Int64, Shaped
+from jaxtyping import Bool, Float, Float32, Float64, Int, Int64, Shaped
 from torch import Tensor
 
 from mule.errors import NotFinite, NotFitted, RangeError, ShapeError
@@ -142,9 +142,14 @@ class EvidenceMemory:
     kernel: Kernel
     model: str
     """SHA-256 of the weights whose features these are."""
+    tags: tuple[str, ...] = ()
+    """Labels among `class_names` that say how an actor is seen, not what it does: for them alone nobody is remembered."""
 
     def __post_init__(self) -> None:
         require_fingerprint(self.model)
+        strange = [name for name in self.tags if name not in self.class_names]
+        if strange:
+            raise RangeError(f"the tags of a memory must be among its labels; {', '.join(strange)} are not.")
         problems = list(_misfits(self))
         if problems:
             raise ShapeError(
@@ -160,6 +165,11 @@ class EvidenceMemory:
     def dim(self) -> int:
         """The length of a feature."""
         return self.features.shape[1]
+
+    @property
+    def is_action(self) -> Bool[Tensor, " classes"]:
+        """Which labels are actions; a tag is none."""
+        return torch.tensor([name not in self.tags for name in self.class_names], dtype=torch.bool)
 
     @property
     def num_classes(self) -> int:

@@ -106,7 +106,8 @@ def forget_action(remembered: Remembered, class_name: str) -> Remembered:
     if held_out is None:
         return Remembered(memory, None, taught)
     columns = [at for at, name in enumerate(held_out.class_names) if name != class_name]
-    rows = (held_out.labels[:, columns] > 0).any(dim=1)
+    actions = [at for at in columns if held_out.class_names[at] not in memory.tags]
+    rows = (held_out.labels[:, actions] > 0).any(dim=1)
     held_out = replace(
         held_out,
         features=held_out.features[rows],
