@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from mule.build import LoadedRun, load_run, normalisation
-from mule.build_data import frame_rate, views
+from mule.build_data import frame_rate, tags_of, views
 from mule.build_maps import kept_features
 from mule.cli.show_compare import experiment_of, noted
 from mule.comparison.memory_rules import seen_actors
@@ -128,7 +128,8 @@ def outputs_in_table(
             )
         table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
     table = _with_classes(table, run.classes)
-    return outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
+    outputs = outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
+    return replace(outputs, tags=tags_of(run.experiment.data))
 
 
 def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
