@@ -136,7 +136,10 @@ class RelationModel(nn.Module):
 
     def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
         """What is said of each actor. Clips of one size share their maps; they are numbered from first to last."""
-        scene = self.scene(features, boxes)
+        return self.decided(self.scene(features, boxes))
+
+    def decided(self, scene: SceneFeatures) -> ModelOutput:
+        """What is said of each actor of a scene."""
         related = self.relations(scene)
         outputs = self.head.outputs(related)
         return ModelOutput(
@@ -144,7 +147,7 @@ class RelationModel(nn.Module):
             evidence=self.head.evidence_from(outputs),
             features=related,
             context=torch.stack([each.mean(dim=(1, 2)) for each in scene.context]),
-            actor_clip_index=boxes.actor_clip_index,
+            actor_clip_index=scene.actor_clip_index,
         )
 
     def scene(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> SceneFeatures:

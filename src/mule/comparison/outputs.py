@@ -7,7 +7,7 @@ side ─ batches┘─ features before the last linear layer, and that layer
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -311,11 +311,14 @@ def _passes(
     of: LabelsOf,
     seed: int,
 ) -> list[Float[Tensor, "actors outputs"]]:
-    """Only what is right of the backbone drops units, so all passes see the same maps."""
+    """Only what is right of the pooling drops units, so all passes see the same maps and the same pooled scene."""
     decide = cast(nn.Module, model.decide)
-    return passes_with_dropout(
-        decide, lambda: said_of(decide(maps, boxes), of).outputs, num_passes, seed=seed
+    decided = (
+        partial(decide.decided, decide.scene(maps, boxes))
+        if isinstance(decide, RelationModel)
+        else partial(decide, maps, boxes)
     )
+    return passes_with_dropout(decide, lambda: said_of(decided(), of).outputs, num_passes, seed=seed)
 
 
 class _ContextOf(nn.Module):
