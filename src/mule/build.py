@@ -175,7 +175,7 @@ def build_model(experiment: Experiment) -> MuleModel:
 def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySlowFast]:
     """What is trained, and the backbone, which is no part of it where it is frozen."""
     settings, num_classes = experiment.backbone, known_classes(experiment)
-    backbone = TinySlowFast() if settings.name == TINY else _published_backbone(settings)
+    backbone = _backbone(settings)
     channels = backbone.channels
     sizes = replace(SIZES[experiment.sizes](channels, num_classes), aco_r=experiment.relations)
     system = find_system(experiment.system).build(sizes)
@@ -183,9 +183,11 @@ def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySl
     return MuleModel(kept if settings.frozen else backbone, system), backbone
 
 
-def _published_backbone(settings: BackboneSettings) -> Backbone:
+def _backbone(settings: BackboneSettings) -> Backbone | TinySlowFast:
     options: dict[str, Any] = dict(settings.options)
     try:
+        if settings.name == TINY:
+            return TinySlowFast(**options)
         return build_backbone(find_card(settings.name), **options)
     except TypeError as error:
         raise ConfigError(

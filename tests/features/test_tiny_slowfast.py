@@ -49,6 +49,17 @@ def test_a_still_scene_is_nothing_to_the_fast_pathway():
     assert not torch.allclose(still.maps[0], another.maps[0], atol=1e-3)
 
 
+def test_where_the_slow_pathway_sees_change_a_scene_is_nothing_and_what_moves_before_it_is_not():
+    torch.manual_seed(0)
+    network = TinySlowFast(slow_sees_change=True).eval()
+    moving = some_clips()
+    here, elsewhere = (moving + some_clips(frames=1, seed=seed) for seed in (1, 2))
+    for one, other in zip(network(here).maps, network(elsewhere).maps, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    still = network(moving[:, :, :1].expand(-1, -1, 8, -1, -1))
+    assert not torch.allclose(still.maps[0], network(moving).maps[0], atol=1e-3)
+
+
 def test_a_clip_does_not_depend_on_the_others():
     torch.manual_seed(0)
     network = TinySlowFast().eval()

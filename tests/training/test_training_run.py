@@ -335,8 +335,9 @@ def test_data_must_say_where_it_lies(tmp_path):
         run_experiment(nowhere, tmp_path / "run", listener=Heard())
 
 
-def test_options_that_a_backbone_does_not_have_are_refused(root):
-    experiment = tiny_experiment(root, backbone={"name": "pytorchvideo_x3d_xs", "options": {"depth": 3}})
+@pytest.mark.parametrize("name", ["tiny", "pytorchvideo_x3d_xs"])
+def test_options_that_a_backbone_does_not_have_are_refused(root, name):
+    experiment = tiny_experiment(root, backbone={"name": name, "options": {"depth": 3}})
     with torch.device("meta"), pytest.raises(ConfigError, match=r"backbone\.options.*depth"):
         build_model(experiment)
 

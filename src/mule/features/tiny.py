@@ -7,7 +7,8 @@ frames ──┬── every α-th ─────────▶ slow: stem ─
          └── all, minus their mean ▶ fast: stem ─▶ res2 ─▶ res3 ─▶ 32 channels
 
 Slow sees what things look like; Fast sees what changes: every frame minus the mean of its clip, in which a still scene
-is nothing. So small a network would not find motion by itself before the scene has explained the labels away.
+is nothing. So small a network would not find motion by itself before the scene has explained the labels away. Before a
+camera that stands still, Slow can do without the scene as well (`slow_sees_change`).
 
 Maps lie at an eighth of the input. After patches of 4 × 4 pixels convolutions are two-dimensional, over (clips × frames), channels last in memory;
 one along time is a 1 × 1 convolution that says three things of each frame, for itself, the next and the one before. On
@@ -96,13 +97,17 @@ class Block(nn.Module):
 
 
 class TinySlowFast(nn.Module):
-    """Two pathways with lateral connections; 96 channels at an eighth of the input."""
+    """Two pathways with lateral connections; 96 channels at an eighth of the input.
 
-    def __init__(self) -> None:
+    With `slow_sees_change` the Slow pathway, too, sees every frame minus the mean of those it is shown: what moves, and
+    nothing of the scene behind it.
+    """
+
+    def __init__(self, *, slow_sees_change: bool = False) -> None:
         super().__init__()
         self.stride = STRIDE
         self.channels = SLOW_WIDTH + FAST_WIDTH
-        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=False)
+        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=slow_sees_change)
         self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, sees_change=True)
         self.lateral = nn.ModuleList(NormalisedConv(ALPHA * FAST_WIDTH, FAST_WIDTH) for _ in range(2))
         # as in its large relative, the Slow pathway looks along time only late
