@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from mule.errors import ShapeError
-from mule.features.tiny import Block, Stem, TimeConv, TinySlowFast
+from mule.features.tiny import Block, Stem, TimeConv, TinySlowFast, brightness_around
 
 
 def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):
@@ -49,15 +49,24 @@ def test_a_still_scene_is_nothing_to_the_fast_pathway():
     assert not torch.allclose(still.maps[0], another.maps[0], atol=1e-3)
 
 
-def test_where_the_slow_pathway_sees_change_a_scene_is_nothing_and_what_moves_before_it_is_not():
+def test_where_motion_is_seen_a_scene_is_nothing_to_both_pathways_and_what_moves_before_it_is_not():
     torch.manual_seed(0)
-    network = TinySlowFast(slow_sees_change=True).eval()
+    network = TinySlowFast(sees_motion=True).eval()
     moving = some_clips()
     here, elsewhere = (moving + some_clips(frames=1, seed=seed) for seed in (1, 2))
     for one, other in zip(network(here).maps, network(elsewhere).maps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     still = network(moving[:, :, :1].expand(-1, -1, 8, -1, -1))
-    assert not torch.allclose(still.maps[0], network(moving).maps[0], atol=1e-3)
+    for one, other in zip(still.maps, network(moving).maps, strict=True):
+        assert not torch.allclose(one, other, atol=1e-3)
+
+
+def test_brightness_around_a_frame_is_that_of_its_neighbours_in_order():
+    clips = some_clips(num_clips=1, frames=4)
+    grey = [clips[0, :, t].mean(dim=0) for t in range(4)]
+    seen = brightness_around(clips)[0]
+    for t, around in enumerate([(0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 3)]):
+        torch.testing.assert_close(seen[:, t], torch.stack([grey[near] for near in around]))
 
 
 def test_a_clip_does_not_depend_on_the_others():

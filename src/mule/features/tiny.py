@@ -7,8 +7,10 @@ frames ──┬── every α-th ─────────▶ slow: stem ─
          └── all, minus their mean ▶ fast: stem ─▶ res2 ─▶ res3 ─▶ 32 channels
 
 Slow sees what things look like; Fast sees what changes: every frame minus the mean of its clip, in which a still scene
-is nothing. So small a network would not find motion by itself before the scene has explained the labels away. Before a
-camera that stands still, Slow can do without the scene as well (`slow_sees_change`).
+is nothing. So small a network would not find motion by itself before the scene has explained the labels away.
+
+With `sees_motion`, for cameras that stand still, nothing of the scene is seen at all: Slow gets frames minus their mean, too,
+and Fast, in place of colours, how bright a frame is, the one before it and the one after.
 
 Maps lie at an eighth of the input. After patches of 4 × 4 pixels convolutions are two-dimensional, over (clips × frames), channels last in memory;
 one along time is a 1 × 1 convolution that says three things of each frame, for itself, the next and the one before. On
@@ -97,17 +99,14 @@ class Block(nn.Module):
 
 
 class TinySlowFast(nn.Module):
-    """Two pathways with lateral connections; 96 channels at an eighth of the input.
+    """Two pathways with lateral connections; 96 channels at an eighth of the input."""
 
-    With `slow_sees_change` the Slow pathway, too, sees every frame minus the mean of those it is shown: what moves, and
-    nothing of the scene behind it.
-    """
-
-    def __init__(self, *, slow_sees_change: bool = False) -> None:
+    def __init__(self, *, sees_motion: bool = False) -> None:
         super().__init__()
+        self.sees_motion = sees_motion
         self.stride = STRIDE
         self.channels = SLOW_WIDTH + FAST_WIDTH
-        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=slow_sees_change)
+        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=sees_motion)
         self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, sees_change=True)
         self.lateral = nn.ModuleList(NormalisedConv(ALPHA * FAST_WIDTH, FAST_WIDTH) for _ in range(2))
         # as in its large relative, the Slow pathway looks along time only late
@@ -125,12 +124,23 @@ class TinySlowFast(nn.Module):
                 f"TinySlowFast needs a multiple of {ALPHA} frames, and rows and columns that are multiples of "
                 f"{STRIDE}; got {num_frames} frames of {rows} × {cols}."
             )
-        slow, fast = self.slow_stem(clips[:, :, ALPHA // 2 :: ALPHA]), self.fast_stem(clips)
+        moving = brightness_around(clips) if self.sees_motion else clips
+        slow, fast = self.slow_stem(clips[:, :, ALPHA // 2 :: ALPHA]), self.fast_stem(moving)
         for i in range(2):
             slow = torch.cat([slow, F.relu(self.lateral[i](_side_by_side(fast)), inplace=True)], dim=1)
             slow, fast = self.slow[i](slow, num_frames // ALPHA), self.fast[i](fast, num_frames)
         maps = (each.unflatten(0, (num_clips, -1)).transpose(1, 2) for each in (slow, fast))
         return FeatureMaps(maps=tuple(maps), stride=self.stride)
+
+
+def brightness_around(
+    clips: Float[Tensor, "clips 3 frames rows cols"],
+) -> Float[Tensor, "clips 3 frames rows cols"]:
+    """Of every frame how bright the one before, it and the one after are, as channels; the ends are their own neighbours."""
+    brightness = clips.mean(dim=1)
+    before = torch.cat([brightness[:, :1], brightness[:, :-1]], dim=1)
+    after = torch.cat([brightness[:, 1:], brightness[:, -1:]], dim=1)
+    return torch.stack([before, brightness, after], dim=1)
 
 
 def _side_by_side(fast: Images) -> Images:
