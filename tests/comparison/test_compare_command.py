@@ -233,8 +233,10 @@ def test_one_experiment_under_several_systems_is_as_many_contestants():
     assert (alone.name, alone.experiment) == ("stage_mule", found[0].experiment)
 
 
-def test_a_start_has_of_the_settings_of_rows_those_of_the_data_alone():
+def test_a_start_has_of_the_settings_of_rows_those_of_data_and_backbone_alone():
     file = Path(__file__).resolve().parents[2] / "experiments" / "backbone_stage.toml"
-    start = show_compare.start_of(file, ["data.train_clips=64", "training.epochs=1"]).experiment
+    settings = ["data.train_clips=64", "training.epochs=1", "backbone.options.sees_motion=true"]
+    start = show_compare.start_of(file, settings).experiment
     assert isinstance(start.data, StageData)
     assert (start.data.train_clips, start.training.epochs) == (64, 20)
+    assert start.backbone.options == {"sees_motion": True}

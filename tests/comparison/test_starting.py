@@ -67,6 +67,10 @@ def test_the_budget_says_what_rows_began_with(compared):
     [
         ({"data__train_clips": 12}, "the data of backbone and slowfast differ"),
         ({"backbone__name": "slowfast_r50_ava"}, "slowfast has another, tiny"),
+        (
+            {"backbone__options": {"sees_motion": True}},
+            "tiny with sees_motion = True; slowfast has another, tiny",
+        ),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, changes, told):

@@ -61,9 +61,9 @@ def contestants(
 
 
 def start_of(file: Path, settings: Sequence[str]) -> Contestant:
-    """The experiment that trains the backbone of all rows; of their settings it has those of the data."""
-    of_data = [setting for setting in settings if setting.startswith("data.")]
-    (start,) = contestants([file], of_data, [])
+    """The experiment that trains the backbone of all rows; of their settings it has those of the data and of what backbones are."""
+    shared = [each for each in settings if each.startswith(("data.", "backbone.name", "backbone.options."))]
+    (start,) = contestants([file], shared, [])
     return start
 
 

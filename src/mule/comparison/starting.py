@@ -53,9 +53,13 @@ def require_start(start: Contestant, contestants: Sequence[Contestant]) -> None:
             )
         if (mine.backbone.name, mine.backbone.options) != (theirs.backbone.name, theirs.backbone.options):
             raise ConfigError(
-                f"rows begin with the backbone of {start.name}, {theirs.backbone.name}; {each.name} has another, "
-                f"{mine.backbone.name}."
+                f"rows begin with the backbone of {start.name}, {_told(theirs)}; {each.name} has another, {_told(mine)}."
             )
+
+
+def _told(experiment: Experiment) -> str:
+    options = [f"{name} = {value}" for name, value in experiment.backbone.options.items()]
+    return " with ".join([experiment.backbone.name, *options])
 
 
 def planned_starts(start: Contestant, rows: Sequence[Row], out: Path) -> tuple[Start, ...]:
