@@ -1,6 +1,8 @@
 """Batches depend on the seed alone: not on workers, ranks, or where a run was cut in two."""
 
 import json
+import platform
+import resource
 
 import numpy as np
 import pytest
@@ -171,6 +173,25 @@ def test_a_worker_uses_one_thread_and_this_process_keeps_its_own():
         torch.set_num_threads(before)
     levels = {n: round((batch.stack.mean().item() * 0.225 + 0.45) * 255) for n, batch in raw.items()}
     assert levels == {0: 2, 1: 1}
+
+
+class FaultCounting(MadeClips):
+    """White where a block of 48 MB, asked for again, is fetched from the system once more; else black."""
+
+    def __getitem__(self, position):
+        sample = super().__getitem__(position)
+        torch.ones(48 << 20, dtype=torch.uint8)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(48 << 20, dtype=torch.uint8)
+        num_faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        sample.frames.fill_(255 if num_faults > 1000 else 0)
+        return sample
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's mallopt")
+def test_a_worker_keeps_the_memory_of_the_clips_it_has_read():
+    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=SMALL_TRAINING_VIEW)))
+    assert round((batch.stack.mean().item() * 0.225 + 0.45) * 255) == 0
 
 
 def test_settings_that_mean_nothing_are_refused():

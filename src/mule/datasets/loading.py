@@ -26,6 +26,7 @@ from mule.datasets.samples import ClipSamples
 from mule.datasets.sampling import BatchOrder, ClipSampler
 from mule.datasets.views import ClipView
 from mule.errors import MuleError, RangeError, VideoError
+from mule.heap import keep_freed_memory
 
 _MOST_SHOWN = 10
 _DEATH_S = 5.0
@@ -194,7 +195,7 @@ class ClipLoader:
                 persistent_workers=has_workers,
                 multiprocessing_context=ahead.start_method if has_workers else None,
                 pin_memory=ahead.pins_memory,
-                worker_init_fn=_use_one_thread,
+                worker_init_fn=_as_a_worker,
                 collate_fn=_as_it_is,
                 generator=torch.Generator(),  # or it would draw from the global one, which training may use
             )
@@ -301,8 +302,10 @@ class _Orders(Sampler[BatchOrder]):
         return self._sampler.batches(self._place.epoch, first=self._place.num_batches)
 
 
-def _use_one_thread(_: int) -> None:
+def _as_a_worker(_: int) -> None:
+    """One thread; and clips of the same size come again and again, so their memory stays."""
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _as_it_is(read: Any) -> Any:  # noqa: ANN401 - torch types this as if it made batches of lists
