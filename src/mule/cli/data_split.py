@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from mule.cli.columns import column_place, of_all, value_of_each
+
 if TYPE_CHECKING:
     from mule.datasets.splits import ClassSets, Rules, SideVideos
     from mule.datasets.table import ActorTable
@@ -171,7 +173,7 @@ def split(
         if tags is None
         else _beside_tags(policy, whole.classes, seed, files, tag_mark=tags)
     )
-    group_of = {} if groups is None else _column(groups, whole.videos, "--groups")
+    group_of = {} if groups is None else value_of_each(groups, whole.videos, "--groups")
     rules = Rules(
         mixed=mixed.value,
         mixed_share=mixed_share,
@@ -290,9 +292,7 @@ def _group_of(classes: tuple[str, ...], file_or_mark: str) -> dict[str, str]:
 
     if len(file_or_mark) == 1:
         return group_by_prefix(classes, file_or_mark)
-    return _of_all(
-        classes, read_pairs(Path(file_or_mark), "action", "group"), f"{file_or_mark}: every action"
-    )
+    return of_all(classes, read_pairs(Path(file_or_mark), "action", "group"), f"{file_or_mark}: every action")
 
 
 def _drawn(
@@ -316,33 +316,8 @@ def _given(sides: str, videos: tuple[str, ...]) -> "SideVideos":
     from mule.datasets.name_files import read_pairs
     from mule.datasets.side_drawing import given_sides
 
-    side_of = read_pairs(*_column_place(sides, "--sides"))
+    side_of = read_pairs(*column_place(sides, "--sides"))
     return given_sides({video: side_of[video] for video in videos if video in side_of})
-
-
-def _column(place: str, videos: tuple[str, ...], option: str) -> dict[str, str]:
-    from mule.datasets.name_files import read_pairs
-
-    return _of_all(videos, read_pairs(*_column_place(place, option)), f"{place}: every video")
-
-
-def _of_all(names: tuple[str, ...], value_of: dict[str, str], every: str) -> dict[str, str]:
-    from mule.datasets.splits import listed
-    from mule.errors import AnnotationError
-
-    without = [name for name in names if name not in value_of]
-    if without:
-        raise AnnotationError(f"{every} of the table must have a row; {listed(without)} have none.")
-    return {name: value_of[name] for name in names}
-
-
-def _column_place(place: str, option: str) -> tuple[Path, str, str]:
-    file, mark, column = place.rpartition(":")
-    if not mark or not file or not column:
-        raise typer.BadParameter(
-            f"must be a file and a column, VIDEOS.csv:COLUMN; got '{place}'.", param_hint=option
-        )
-    return Path(file), "video", column
 
 
 def _z1_rule(asked: Z1Rule | None, policy: PolicyName, *, has_tags: bool) -> Z1Rule:
