@@ -106,8 +106,8 @@ class TinySlowFast(nn.Module):
         self.sees_motion = sees_motion
         self.stride = STRIDE
         self.channels = SLOW_WIDTH + FAST_WIDTH
-        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=sees_motion)
-        self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, sees_change=True)
+        self.slow_stem = Stem(SLOW_STEM, SLOW_WIDTH, sees_change=False)
+        self.fast_stem = Stem(FAST_STEM, FAST_WIDTH, sees_change=not sees_motion)
         self.lateral = nn.ModuleList(NormalisedConv(ALPHA * FAST_WIDTH, FAST_WIDTH) for _ in range(2))
         # as in its large relative, the Slow pathway looks along time only late
         self.slow = nn.ModuleList(
@@ -124,8 +124,10 @@ class TinySlowFast(nn.Module):
                 f"TinySlowFast needs a multiple of {ALPHA} frames, and rows and columns that are multiples of "
                 f"{STRIDE}; got {num_frames} frames of {rows} × {cols}."
             )
-        moving = brightness_around(clips) if self.sees_motion else clips
-        slow, fast = self.slow_stem(clips[:, :, ALPHA // 2 :: ALPHA]), self.fast_stem(moving)
+        seen_slowly, seen_fast = clips[:, :, ALPHA // 2 :: ALPHA], clips
+        if self.sees_motion:  # pixels need no gradient, so their mean is taken away here and not in the stems
+            seen_slowly, seen_fast = changes(seen_slowly), changes(brightness_around(clips))
+        slow, fast = self.slow_stem(seen_slowly), self.fast_stem(seen_fast)
         for i in range(2):
             slow = torch.cat([slow, F.relu(self.lateral[i](_side_by_side(fast)), inplace=True)], dim=1)
             slow, fast = self.slow[i](slow, num_frames // ALPHA), self.fast[i](fast, num_frames)
@@ -133,14 +135,20 @@ class TinySlowFast(nn.Module):
         return FeatureMaps(maps=tuple(maps), stride=self.stride)
 
 
+def changes(
+    clips: Float[Tensor, "clips channels frames rows cols"],
+) -> Float[Tensor, "clips channels frames rows cols"]:
+    """Every frame minus the mean frame of its clip."""
+    return clips - clips.mean(dim=2, keepdim=True)
+
+
 def brightness_around(
     clips: Float[Tensor, "clips 3 frames rows cols"],
 ) -> Float[Tensor, "clips 3 frames rows cols"]:
     """Of every frame how bright the one before, it and the one after are, as channels; the ends are their own neighbours."""
     brightness = clips.mean(dim=1)
-    before = torch.cat([brightness[:, :1], brightness[:, :-1]], dim=1)
-    after = torch.cat([brightness[:, 1:], brightness[:, -1:]], dim=1)
-    return torch.stack([before, brightness, after], dim=1)
+    padded = torch.cat([brightness[:, :1], brightness, brightness[:, -1:]], dim=1)
+    return torch.stack([padded[:, :-2], brightness, padded[:, 2:]], dim=1)
 
 
 def _side_by_side(fast: Images) -> Images:
