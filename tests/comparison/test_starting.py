@@ -57,6 +57,17 @@ def test_a_start_that_has_changed_is_refused_and_not_taken_for_the_new_one(compa
         compare(replace(asked, start=longer), watch=watched_by_nobody, noted=silent)
 
 
+def test_rows_do_not_begin_without_their_backbone_and_say_which_one(tmp_path):
+    start = Contestant("backbone", tiny_experiment(tmp_path, optimizer__lr=1e30))
+    asked = asked_for(tmp_path, tmp_path / "out", start=start, seeds=(0,))
+    done = compare(asked, watch=watched_by_nobody, noted=silent)
+    told = {failure.name: failure.reason for failure in done.failures}
+    assert list(told) == ["backbone-A-s0", "slowfast-A-s0"]
+    assert "training stopped" in told["backbone-A-s0"]
+    assert "begins with the backbone of backbone-A-s0" in told["slowfast-A-s0"]
+    assert not (tmp_path / "out" / "rows").exists()
+
+
 def test_the_budget_says_what_rows_began_with(compared):
     _, done = compared
     assert done.budget.endswith("from a backbone that backbone has trained on the same clips for 4 steps")

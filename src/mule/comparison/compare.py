@@ -98,12 +98,13 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
     require_same_rows([*starts, *rows])
     waiting = [row for row in rows if results_of(row) is None]
     prepare(waiting, noted=noted)
-    late = _trained_first(starts, waiting, asked, noted=noted)
-    with watch(waiting, len(rows) - len(waiting)):
-        failures = late + tuple(
+    failures = _trained_first(starts, waiting, asked, noted=noted)
+    ready = [row for row in waiting if row.name not in {each.name for each in failures}]
+    with watch(ready, len(rows) - len(waiting)):
+        failures += tuple(
             failure
             for stage in (False, True)  # rows with the weights of others come when those are finished
-            if (jobs := [row for row in waiting if (row.trained_in is not None) == stage])
+            if (jobs := [row for row in ready if (row.trained_in is not None) == stage])
             for failure in run_jobs(
                 jobs, finish_row, engine=asked.engine, num_workers=asked.num_workers, noted=noted
             )
@@ -115,11 +116,19 @@ def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted
 def _trained_first(
     starts: Sequence[Start], waiting: Sequence[Row], asked: Asked, *, noted: Noted
 ) -> tuple[JobFailure, ...]:
+    """The backbones that could not be trained, and with each the rows that would have begun with it."""
     trials = {row.trial for row in waiting}
     needed = [start for start in starts if start.trial in trials]
     if needed:
         noted(f"first the backbones that rows begin with: {', '.join(start.name for start in needed)}")
-    return run_jobs(needed, train_start, engine=asked.engine, num_workers=asked.num_workers, noted=noted)
+    failures = run_jobs(needed, train_start, engine=asked.engine, num_workers=asked.num_workers, noted=noted)
+    failed = {each.name for each in failures}
+    lost = {start.trial: start.name for start in needed if start.name in failed}
+    return failures + tuple(
+        JobFailure(row.name, f"it begins with the backbone of {lost[row.trial]}, which was not trained.")
+        for row in waiting
+        if row.trial in lost
+    )
 
 
 def quickened(contestant: Contestant) -> Contestant:
