@@ -48,3 +48,5 @@ def test_what_the_readme_says_of_rendered_video_is_what_was_measured():
     measured = [auroc(method, "RESULTS.md") for method in methods]
     measured += [auroc_of_rival(score) for score in ("vim-softmax", "knn")]
     assert said == pytest.approx(measured, abs=0.0501)
+    first = README.partition("with the default at ")[2].partition(" ")[0]
+    assert float(first) == pytest.approx(auroc("mule-memory", "RESULTS_FIRST.md"), abs=0.0501)
