@@ -25,6 +25,7 @@ from mule.datasets.stage.stage_set import StageSet
 from mule.datasets.stage_clips import StageClips
 from mule.datasets.table import ActorTable
 from mule.datasets.table_files import read_actor_table, read_object_table
+from mule.datasets.undone_motion import UndoneMotion
 from mule.datasets.video_clips import ClipObjects, ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.datasets.views import ClipView, TrainingView, ViewedClip, WholeView
@@ -116,6 +117,8 @@ def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: N
     samplers = build_samplers(
         experiment, source.train.labelled_actors(), (len(source.train), len(source.val))
     )
+    undone = experiment.view.undone_motion
+    drawn = UndoneMotion(source.train, undone) if undone > 0 else source.train
     train, val = (
         ClipLoader(
             samples,
@@ -124,9 +127,7 @@ def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: N
             read_ahead=ReadAhead(loading.workers, loading.prefetch_batches, torch.cuda.is_available()),
             skip_rule=SkipRule(max_share=loading.unreadable_share),
         )
-        for samples, sampler, view in zip(
-            (source.train, source.val), samplers, (training, whole), strict=True
-        )
+        for samples, sampler, view in zip((drawn, source.val), samplers, (training, whole), strict=True)
     )
     return RunData(train, val, source.classes, source.digests)
 

@@ -65,11 +65,11 @@ def build_kept_data(
             "a frozen backbone must have weights; backbone.weights is not set. Add --set backbone.weights=FILE, or the "
             "folder of a run that has trained one."
         )
-    if experiment.view.other_background > 0:
-        raise ConfigError(
-            "other backgrounds are for networks that see pixels; this one is trained on kept maps. Set "
-            "view.other_background=0."
-        )
+    for name in ("other_background", "undone_motion"):
+        if getattr(experiment.view, name) > 0:
+            raise ConfigError(
+                f"view.{name} is for networks that see pixels; this one is trained on kept maps. Set view.{name}=0."
+            )
     data = experiment.data
     if isinstance(data, StageData):
         train, val, classes, digests = _of_stage(experiment, data, backbone, normalisation, noted)

@@ -103,6 +103,8 @@ class ViewSettings(Settings):
     saturation: NotNegative = 0.0
     other_background: Share = 0.0
     """Training: share of clips that are shown before what stands still in another clip; not on kept maps."""
+    undone_motion: Share = 0.0
+    """Training: share of clips that are held still or shown out of order, as examples of nothing taught; not on kept maps."""
 
 
 class BackboneSettings(Settings):

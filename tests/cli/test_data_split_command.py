@@ -144,6 +144,27 @@ def test_given_sides_are_used_and_their_shared_groups_are_told(table):
     assert (len(read_split(path).videos.train), len(read_split(path).videos.test)) == (24, 12)
 
 
+def test_sides_of_another_split_are_used_whatever_is_novel_there(table):
+    _, closed = split(table, "--policy", "closed", "--seed", "3", out="closed.toml")
+    sides = read_split(closed).videos
+    for seed in ("1", "2"):
+        outcome, path = split(
+            table, "--policy", "random", "--seed", seed, "--sides", closed, out=f"{seed}.toml"
+        )
+        assert outcome.exit_code == 0, outcome.stderr
+        assert read_split(path).videos == sides
+        assert read_split(path).classes.z3
+        assert read_split(path).rules.sides == "given"
+
+
+def test_a_split_to_take_sides_from_must_be_one(table):
+    (table.parent / "no.toml").write_text("format = 'other'\n")
+    outcome, path = split(table, "--policy", "random", "--sides", table.parent / "no.toml")
+    assert outcome.exit_code == 2
+    assert "no.toml: format must be" in outcome.stderr
+    assert not path.exists()
+
+
 def test_a_closed_split_of_two_tables_teaches_everything_and_tests_on_the_second(table):
     second = table.parent / "test.csv"
     second.write_text(HEADER + "\n".join([*rows(clips=2, prefix="t-"), "t-none.mp4,0,,,,,,p"]) + "\n")

@@ -121,7 +121,10 @@ def split(
     test: TestTable = None,
     sides: Annotated[
         str | None,
-        typer.Option(metavar="VIDEOS.csv:COLUMN", help="Given sides: train, val or test for each video."),
+        typer.Option(
+            metavar="VIDEOS.csv:COLUMN",
+            help="Given sides: train, val or test for each video; or a SPLIT.toml whose sides they are.",
+        ),
     ] = None,
     test_share: Annotated[
         float, typer.Option(min=0, max=1, help="Of the actors, if sides are drawn.")
@@ -315,8 +318,12 @@ def _drawn(
 def _given(sides: str, videos: tuple[str, ...]) -> "SideVideos":
     from mule.datasets.name_files import read_pairs
     from mule.datasets.side_drawing import given_sides
+    from mule.datasets.splits import read_split
 
-    side_of = read_pairs(*column_place(sides, "--sides"))
+    if sides.endswith(".toml"):
+        side_of = read_split(Path(sides)).videos.side_of()
+    else:
+        side_of = read_pairs(*column_place(sides, "--sides"))
     return given_sides({video: side_of[video] for video in videos if video in side_of})
 
 
