@@ -11,6 +11,8 @@ from mule.comparison.tested import PairedTest, default_against_others, default_i
 from mule.errors import RangeError
 from mule.novelty.deciding import DECIDING_SCORE
 
+NEED_DROPOUT = ("dropout-mean", "informed-democracy")
+
 
 def test_draws_over_trials_vary_by_trials_and_by_clips():
     """Trials at −1 and +1 without any spread of clips: the mean of two drawn ones is −1, 0 or 1, as 1 : 2 : 1."""
@@ -34,15 +36,16 @@ def test_without_a_default_there_is_no_test(done):
 
 
 @pytest.mark.slow
-def test_the_default_is_tested_against_every_other_row_and_every_score_of_the_reference(root, tmp_path):
+def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(root, tmp_path):
+    names = ("mule", "mule-memory", "bce-aco-r", "slowfast")
     asked = Asked(
-        contestants(root, "mule", "mule-memory", "bce-aco-r", data__train_clips=24, data__val_clips=16),
+        contestants(root, *names, data__train_clips=24, data__val_clips=16),
         tmp_path / "out",
         seeds=(0, 1),
         judging=replace(
             JUDGING,
-            scores=("PE of log", "joint-energy", "whole-memory", DECIDING_SCORE),
-            dropout_passes=0,
+            scores=("PE of log", "joint-energy", "whole-memory", DECIDING_SCORE, *NEED_DROPOUT),
+            dropout_passes=2,
         ),
         num_workers=0,
     )
@@ -52,7 +55,10 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_of_the_re
     assert sheet is not None
     shown = [(line.cells[0], line.cells[1]) for line in sheet.blocks[0].lines]
     assert shown[0] == ("mule", "PE of log")
-    assert {score for method, score in shown if method == "bce-aco-r"} == set(asked.judging.scores)
+    of_reference = {score for method, score in shown if method == "bce-aco-r"}
+    assert of_reference == {*asked.judging.scores} - {*NEED_DROPOUT}  # its relations drop no units
+    assert [score for method, score in shown if method == "slowfast"] == ["joint-energy", *NEED_DROPOUT]
+    assert not [method for method, _ in shown if method == "mule-memory"]
     assert all(str(line.cells[4]).endswith("of 2") for line in sheet.blocks[0].lines)
     itself = PairedTest(findings, "test-uniform", resamples=50).against("mule", DECIDING_SCORE)
     assert itself is not None

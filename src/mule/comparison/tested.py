@@ -105,16 +105,13 @@ class PairedTest:
 
 
 def default_against_others(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
-    """The default against every other method by its score, and against the reference by each; None without a default."""
+    """The default against every other method by its score, and against every score that there is; None without a default."""
     if not _can_be_tested(findings, side, resamples=resamples):
         return None
     test = PairedTest(findings, side, resamples=resamples)
     lines: list[Line] = []
     for method in findings.methods:
-        judged_by = findings.judged_by[method]
-        every = findings.of(method)[0].results[side].scores if method == findings.reference else ()
-        scores = dict.fromkeys(([] if method == DEFAULT else [judged_by]) + list(every))
-        for score in scores:
+        for score in _scores_tested(findings, method, side):
             found = test.against(method, score)
             if found is not None:
                 lines.append(_line(method, score, found))
@@ -125,6 +122,21 @@ def default_against_others(findings: Findings, side: str, *, resamples: int) -> 
         "intervals are not adjusted for their number.",
     )
     return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
+
+
+def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
+    """What a method is compared by, and further scores: all of the reference, and of others those it does not have.
+
+    A score that asks for passes with dropout on is there for networks alone that drop units.
+    """
+    own, of_reference = (findings.of(each)[0].results[side].scores for each in (method, findings.reference))
+    if method == findings.reference:
+        further = tuple(own)
+    else:
+        further = tuple(score for score in own if score not in of_reference)
+    if method == DEFAULT:
+        return further if method == findings.reference else ()
+    return tuple(dict.fromkeys([findings.judged_by[method], *further]))
 
 
 def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
