@@ -11,7 +11,7 @@ from relation_scenes import CLIPS, relations, scene
 from mule.errors import RangeError
 from mule.relations.attention import RelationBlock, Seats
 from mule.relations.factored import FactoredRelations
-from mule.relations.maps import RelationSettings
+from mule.relations.maps import RelationSettings, clips_alike
 
 clip_indices = st.lists(st.integers(0, 3), max_size=12).map(
     lambda clips: torch.tensor(clips, dtype=torch.int64)
@@ -108,6 +108,16 @@ def test_maps_rise_from_their_seats_as_they_sat_down(clip_index):
     assert torch.equal(seats.risen(table).unflatten(2, (3, 1)), maps)
     assert torch.equal((table != 0).all(dim=3).all(dim=1), seats.is_taken)
     assert seats.is_taken.sum(dim=1).tolist() == [int((clip_index == clip).sum()) for clip in range(4)]
+
+
+@given(clip_indices)
+def test_clips_seated_together_have_as_many_maps_and_every_clip_is_seated_once(clip_index):
+    clips = torch.tensor([0, 1, 3])
+    groups = list(clips_alike(clip_index, clips))
+    assert sorted(torch.cat(groups).tolist()) == clips.tolist()
+    counts = [{int((clip_index == clip).sum()) for clip in group.tolist()} for group in groups]
+    assert all(len(each) == 1 for each in counts)
+    assert len(set.union(*counts)) == len(groups)  # no two groups could have been one
 
 
 def test_factored_relations_equal_one_map_after_the_other():

@@ -72,9 +72,9 @@ class RelationBlock(nn.Module):
         asking_maps = maps[: len(asking.seat)]
         if asked.num_seats == 1 and len(asking.seat) == len(maps):
             return self._alone(maps, asked)
-        query = asking.seated(self.query(asking_maps))
+        query = asking.seated(self.query(asking_maps) / maps.shape[1] ** 0.5)
         key, value = asked.seated(self.key(maps)), asked.seated(self.value(maps))
-        likeness = query @ key.transpose(2, 3) / query.shape[3] ** 0.5
+        likeness = query @ key.transpose(2, 3)
         # The lowest finite number, not −∞: where no seat of a clip is taken, −∞ would make NaN of nothing.
         lowest = torch.finfo(likeness.dtype).min
         weights = likeness.masked_fill(~asked.is_taken[:, None, None], lowest).softmax(dim=3)

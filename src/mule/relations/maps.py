@@ -8,6 +8,7 @@ The paper concatenates [A | X | O] along channels and convolves with a 1×1 kern
 W_A·A + W_X·X + W_O·O: two vectors and one map, added. The concatenation, of 3C channels per pair, is never made.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -125,7 +126,7 @@ class FeatureMixing(nn.Module):
 
 @dataclass(frozen=True)
 class SizedAttention:
-    """Who attended to whom in the clips of one size, block after block."""
+    """Who attended to whom in clips of one size with as many maps each, block after block."""
 
     rows: Int[Tensor, " maps"]
     """Which of all maps these are."""
@@ -167,27 +168,31 @@ class MapRelations(nn.Module):
         related = vectors.new_zeros(num_asking, vectors.shape[1])
         attention: list[SizedAttention] = []
         for part in context:
-            rows = torch.isin(clip_index, part.clips).nonzero().squeeze(1)
-            asking_rows = rows[rows < num_asking]
-            clips = torch.searchsorted(part.clips, clip_index[rows])
-            asked = Seats.of(clips, len(part.clips))
-            asking = Seats.of(clips[: len(asking_rows)], len(part.clips))
-            maps, weights = self._attended(self._mapped(vectors[rows], part.maps, clips), asking, asked)
-            means = maps.mean(dim=(2, 3))
-            related = related.to(means.dtype).index_copy(0, asking_rows, means)  # norms widen under autocast
-            attention.append(SizedAttention(rows, asked, weights))
+            for alike in clips_alike(clip_index, part.clips):
+                rows = torch.isin(clip_index, alike).nonzero().squeeze(1)
+                asking_rows = rows[rows < num_asking]
+                spread = self._mapped(vectors[rows], part, clip_index[rows])
+                table = torch.searchsorted(alike, clip_index[rows])
+                asked = Seats.of(table, len(alike))
+                asking = Seats.of(table[: len(asking_rows)], len(alike))
+                maps, weights = self._attended(spread, asking, asked)
+                means = maps.mean(dim=(2, 3))
+                related = related.to(means.dtype)  # norms widen under autocast
+                related = related.index_copy(0, asking_rows, means)
+                attention.append(SizedAttention(rows, asked, weights))
         return related, tuple(attention)
 
     def _mapped(
         self,
         vectors: Float[Tensor, "maps width"],
-        context: Float[Tensor, "clips rows cols width"],
-        clips: Int[Tensor, " maps"],
+        context: SizedContext,
+        clip_index: Int[Tensor, " maps"],
     ) -> Float[Tensor, "maps width _rows _cols"]:
         """Each vector spread over the context of its clip, seen through a spatial convolution."""
-        self._require_large_enough(context)
+        self._require_large_enough(context.maps)
         # The largest tensor of the pass, made once and changed in place: no step needs what it was before.
-        maps = F.leaky_relu_(context.index_select(0, clips).add_(vectors[:, None, None]), self.settings.slope)
+        spread = context.maps.index_select(0, torch.searchsorted(context.clips, clip_index))
+        maps = F.leaky_relu_(spread.add_(vectors[:, None, None]), self.settings.slope)
         maps = F.leaky_relu_(self.norm(self.convolution(maps.movedim(3, 1))), self.settings.slope)
         return self.pool(maps)
 
@@ -211,6 +216,18 @@ class MapRelations(nn.Module):
                 f"{self.settings.kernel_size} and padding {self.settings.padding}; got {rows} × {cols}. Take a larger "
                 "input, or set padding."
             )
+
+
+def clips_alike(
+    clip_index: Int[Tensor, " maps"], clips: Int[Tensor, " clips"]
+) -> Iterator[Int[Tensor, " alike"]]:
+    """Those of the clips that have as many maps as each other, group after group: seated together, no seat stays empty.
+
+    Attention costs the square of the seats, so one crowded clip would make every other as dear as itself.
+    """
+    num_maps = torch.bincount(clip_index, minlength=int(clips.max()) + 1 if len(clips) else 0)[clips]
+    for number in num_maps.unique():
+        yield clips[num_maps == number]
 
 
 def mean_attention(
