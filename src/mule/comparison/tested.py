@@ -16,6 +16,7 @@ from mule.comparison.clip_bootstrap import PerDraw, draw_clips, drawn_measures, 
 from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.output_files import kept_outputs
 from mule.comparison.results import read_novelties
+from mule.comparison.score_rules import LEFT_OUT
 from mule.errors import RangeError
 from mule.evaluation.intervals import Interval
 from mule.evaluation.results import OpenSetMeasures
@@ -125,18 +126,22 @@ def default_against_others(findings: Findings, side: str, *, resamples: int) -> 
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
-    """What a method is compared by, and further scores: all of the reference, and of others those it does not have.
+    """What a method is compared by, and further scores: all of the reference, and of others those it could not be given.
 
-    A score that asks for passes with dropout on is there for networks alone that drop units.
+    The reference may drop no units; MC-dropout is then tested where a network does. Scores that say nothing of the
+    reference by what they are, are not missed.
     """
-    own, of_reference = (findings.of(each)[0].results[side].scores for each in (method, findings.reference))
+    own, reference = (findings.of(each)[0].results[side] for each in (method, findings.reference))
     if method == findings.reference:
-        further = tuple(own)
+        further = tuple(own.scores)
+    elif method == DEFAULT:
+        return ()
     else:
-        further = tuple(score for score in own if score not in of_reference)
-    if method == DEFAULT:
-        return further if method == findings.reference else ()
-    return tuple(dict.fromkeys([findings.judged_by[method], *further]))
+        further = tuple(
+            name for name in own.scores if name not in {*reference.scores, *LEFT_OUT[reference.kind]}
+        )
+    judged_by = () if method == DEFAULT else (findings.judged_by[method],)
+    return tuple(dict.fromkeys([*judged_by, *further]))
 
 
 def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
