@@ -132,16 +132,12 @@ def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...
     reference by what they are, are not missed.
     """
     own, reference = (findings.of(each)[0].results[side] for each in (method, findings.reference))
-    if method == findings.reference:
-        further = tuple(own.scores)
-    elif method == DEFAULT:
-        return ()
-    else:
-        further = tuple(
-            name for name in own.scores if name not in {*reference.scores, *LEFT_OUT[reference.kind]}
-        )
-    judged_by = () if method == DEFAULT else (findings.judged_by[method],)
-    return tuple(dict.fromkeys([*judged_by, *further]))
+    if method == DEFAULT:
+        return tuple(own.scores) if method == findings.reference else ()
+    told = () if method == findings.reference else (*reference.scores, *LEFT_OUT[reference.kind])
+    return tuple(
+        dict.fromkeys([findings.judged_by[method], *(name for name in own.scores if name not in told)])
+    )
 
 
 def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
