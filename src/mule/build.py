@@ -227,7 +227,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.opti
     """What moves the parameters of a model that are to be trained."""
     parameters = trained_parameters(model)
     if settings.kind == "adamw":
-        return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
+        return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     return torch.optim.SGD(
         parameters,
         lr=settings.lr,

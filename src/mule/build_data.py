@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -221,7 +222,7 @@ def stage_digests(data: StageData) -> dict[str, str]:
 
 
 def table_sides(data: TableData) -> TableSides:
-    """The actors of a table on their sides.
+    """The actors of a table on their sides; what was read before is read again only if its files have changed.
 
     Raises:
         ConfigError: the split teaches another number of actions than the experiment says.
@@ -229,7 +230,14 @@ def table_sides(data: TableData) -> TableSides:
         VideoError: videos are missing.
     """
     root = root_of(data)
-    table, split = read_actor_table(root / data.actors), read_split(root / data.split)
+    files = [root / each for each in (data.actors, data.split, data.objects, data.persons) if each]
+    return _sides_read(data, tuple(map(_stamp, files)))  # pyright: ignore[reportArgumentType] - frozen, so it has a hash
+
+
+@lru_cache(maxsize=1)
+def _sides_read(data: TableData, _: object) -> TableSides:
+    root = root_of(data)
+    table, split = read_actor_table(root / data.actors), _split_of(data)
     if len(split.classes.known_train) != data.num_known:
         raise ConfigError(
             f"data.num_known must be the number of actions that {root / data.split} teaches, "
@@ -255,7 +263,26 @@ def tags_of(data: StageData | TableData) -> tuple[str, ...]:
     Raises:
         AnnotationError: the split cannot be read.
     """
-    return () if isinstance(data, StageData) else read_split(root_of(data) / data.split).tags
+    return () if isinstance(data, StageData) else _split_of(data).tags
+
+
+def _split_of(data: TableData) -> Split:
+    path = root_of(data) / data.split
+    return _split_read(path, _stamp(path))
+
+
+@lru_cache(maxsize=1)
+def _split_read(path: Path, _: object) -> Split:
+    return read_split(path)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Size, time of change and place on disk: if these stay, so did the content. None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:

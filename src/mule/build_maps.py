@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from mule.errors import FeatureFileError
 from mule.features.download import sha256_of
 from mule.features.extraction import Extraction, Extractor
 from mule.features.feature_files import VideoFeatures, read_features, write_features
-from mule.features.frozen import frozen_backbone
+from mule.features.frozen import FrozenBackbone, frozen_backbone, recipe_of
 from mule.features.pooling import context_map
 from mule.features.published import find_card
 from mule.features.weights import WeightCard
@@ -213,15 +214,7 @@ def _extractions(
 
     All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
     """
-    backbone = frozen_backbone(
-        experiment.backbone.weights or Path(),
-        as_seen(find_card(experiment.backbone.name), experiment, data),
-        short_side_px=experiment.view.val_short_side_px,
-        frame_rate=frame_rate(data),
-    )
-    if experiment.backbone.runtime == "openvino":
-        backbone = compiled_frozen(backbone)
-    extractor = Extractor(backbone, root_of(data) / data.features)
+    extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
     times_s = {
         name: np.unique(table.time_s[(table.video_index == at) & table.has_time])
         for at, name in enumerate(table.videos)
@@ -231,6 +224,24 @@ def _extractions(
         found = extractor.extract(path, key_times) if is_first() else None
         wait_for_all()
         yield video, found or extractor.extract(path, key_times)
+
+
+def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
+    """The frozen backbone, read when the first clip comes to it; where all maps are kept, none does."""
+    weights, is_compiled = experiment.backbone.weights or Path(), experiment.backbone.runtime == "openvino"
+    card, rate = as_seen(find_card(experiment.backbone.name), experiment, data), frame_rate(data)
+    short_side_px = experiment.view.val_short_side_px
+
+    @cache
+    def read() -> FrozenBackbone:
+        found = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
+        return compiled_frozen(found) if is_compiled else found
+
+    recipe = recipe_of(weights, card, short_side_px=short_side_px, frame_rate=rate)
+    return FrozenBackbone(
+        lambda clips: read().features(clips),
+        replace(recipe, runtime="openvino") if is_compiled else recipe,
+    )
 
 
 def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:

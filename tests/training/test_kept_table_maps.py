@@ -10,19 +10,25 @@ from tiny_extraction import tiny_backbone
 from mule import build_maps
 from mule.config import ConfigError, experiment_from
 from mule.datasets.table_files import read_actor_table
+from mule.errors import WeightsError
 from mule.features.feature_files import VideoFeatures
 
 
 @pytest.fixture
 def frozen(tmp_path, monkeypatch):
-    """An experiment on four films whose backbone is one convolution."""
+    """An experiment on four films whose backbone is one convolution, whatever its file holds."""
     monkeypatch.setattr(build_maps, "frozen_backbone", lambda *_, **__: tiny_backbone())
     write_films(tmp_path, two_in_each_film())
+    (tmp_path / "weights.pt").write_bytes(b"weights")
     return experiment_from(
         {
             "system": "mule",
             "data": settings_on(tmp_path),
-            "backbone": {"name": "i3d_rgb_kinetics400", "weights": str(tmp_path / "none.pt"), "frozen": True},
+            "backbone": {
+                "name": "i3d_rgb_kinetics400",
+                "weights": str(tmp_path / "weights.pt"),
+                "frozen": True,
+            },
             "optimizer": {"lr": 1e-3},
             "training": {"epochs": 1},
         },
@@ -44,6 +50,27 @@ def test_maps_are_computed_once_and_the_maps_of_one_video_at_most_are_held(froze
     assert build_maps.keep_all_features(frozen, on_progress=on_progress) == (4, 4)
     assert progress == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
+
+
+def test_weights_are_read_when_a_map_is_missing_and_not_before(frozen, monkeypatch):
+    build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
+    monkeypatch.setattr(build_maps, "frozen_backbone", lambda *_, **__: pytest.fail("read"))
+    assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
+    next((frozen.data.root / "features").glob("film2*")).unlink()
+    with pytest.raises(pytest.fail.Exception, match="read"):
+        build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
+
+
+def test_other_weights_have_other_maps(frozen):
+    build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
+    frozen.backbone.weights.write_bytes(b"others")
+    assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 4)
+
+
+def test_weights_that_are_not_there_are_named(frozen):
+    frozen.backbone.weights.unlink()
+    with pytest.raises(WeightsError, match=r"weights\.pt: .*must be"):
+        build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
 
 
 def test_maps_that_were_kept_are_those_that_are_asked_for(frozen):

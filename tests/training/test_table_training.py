@@ -7,14 +7,14 @@ from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_runs import Heard, tiny_experiment
 
 from mule.build import build_parts, run_experiment
-from mule.build_data import table_sides
+from mule.build_data import table_sides, tags_of
 from mule.config import ConfigError, TableData
 from mule.datasets.samples import ClipName
 from mule.datasets.sampling import ClipSampler
 from mule.datasets.splits import read_split, table_digest
 from mule.datasets.table import ObjectTable
 from mule.datasets.table_files import read_actor_table, write_object_table
-from mule.errors import RangeError, VideoError
+from mule.errors import AnnotationError, RangeError, VideoError
 from mule.features.feature_files import VideoFeatures
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
 
@@ -65,6 +65,22 @@ def test_detected_persons_who_overlap_an_actor_learn_with_it(root):
     assert len(actors) == 8 + 1
     assert actors.action_names(8) == ("walk",)
     np.testing.assert_allclose(actors.boxes_xyxy_unit[8], place[0])
+
+
+def test_a_table_is_read_again_only_when_its_files_have_changed(tmp_path):
+    write_films(tmp_path, two_in_each_film())
+    data = experiment_on(tmp_path).data
+    assert isinstance(data, TableData)
+    first = table_sides(data)
+    assert table_sides(data) is first
+    actors = tmp_path / "actors.csv"
+    lines = actors.read_text().splitlines(keepends=True)
+    actors.write_text("".join(lines[:-1]))
+    assert len(table_sides(data).table) == len(first.table) - 1
+    (tmp_path / "split.toml").write_text("format = 'another'")
+    for reading in (table_sides, tags_of):
+        with pytest.raises(AnnotationError, match="format must be"):
+            reading(data)
 
 
 def test_rare_actions_can_be_drawn_more_often(root):

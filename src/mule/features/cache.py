@@ -14,8 +14,9 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -69,6 +70,11 @@ class Recipe:
                 "`download.sha256_of` gives those of a file."
             )
 
+    @cached_property
+    def written_out(self) -> dict[str, Any]:
+        """In numbers, text, lists and dictionaries; once, for the keys of many videos."""
+        return json.loads(_json({each.name: getattr(self, each.name) for each in fields(self)}))
+
 
 @dataclass(frozen=True)
 class Every:
@@ -95,11 +101,11 @@ def feature_key(recipe: Recipe, video_sha256: str, key_times: KeyTimes) -> str:
     """All that the features depend on, as JSON in which equal things are always written alike."""
     contents = {
         "version": FORMAT_VERSION,
-        "recipe": {name: getattr(recipe, name) for name in recipe.__dataclass_fields__},
+        "recipe": recipe.written_out,
         "video_sha256": video_sha256,
         "key_times_s": key_times,
     }
-    return json.dumps(contents, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _json(contents)
 
 
 def video_sha256(source: VideoSource) -> str:
@@ -211,6 +217,10 @@ class CacheEntry:
 
     def _part_path(self, first: int) -> Path:
         return self.parts_folder / f"{first:08d}.part"
+
+
+def _json(contents: object) -> str:
+    return json.dumps(contents, default=_plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _plain(value: object) -> object:

@@ -67,7 +67,26 @@ def frozen_backbone(
     """
     card = _only_card(path) if card is None else card
     model = _moved(load_backbone(path, card), device)
-    recipe = Recipe(
+    recipe = recipe_of(path, card, short_side_px=short_side_px, frame_rate=frame_rate, half=half)
+    return FrozenBackbone(model, recipe)
+
+
+def recipe_of(
+    path: Path,
+    card: WeightCard,
+    *,
+    short_side_px: int | None = None,
+    frame_rate: Fraction | None = None,
+    half: bool = False,
+) -> Recipe:
+    """By what features are made with these weights, of which nothing is looked at but their checksum.
+
+    Raises:
+        WeightsError: there is no such file.
+    """
+    if not path.is_file():
+        raise WeightsError(f"{path}: must be a file of weights; there is no such file.")
+    return Recipe(
         backbone=card.backbone,
         options=_options(card),
         weights_sha256=sha256_of(path),
@@ -77,7 +96,6 @@ def frozen_backbone(
         normalisation=NORMALISATIONS[card.clip.normalisation],
         half=half,
     )
-    return FrozenBackbone(model, recipe)
 
 
 def _only_card(path: Path) -> WeightCard:

@@ -162,7 +162,7 @@ class KeptBatches:
 
 def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes: int) -> ActorBatch:
     """The batch of these clips, in their order; maps are clips of one frame."""
-    maps = [clip.context.float().unsqueeze(1) for clip in clips]
+    maps = [clip.context.unsqueeze(1) for clip in clips]
     num_actors, num_objects = [len(clip.labels) for clip in clips], [len(clip.object_class) for clip in clips]
     return ActorBatch(
         pixels=tuple(_together(list(run)) for _, run in groupby(maps, key=lambda each: each.shape)),
@@ -184,7 +184,11 @@ def _together(
     maps: list[Float[Tensor, "channels 1 rows cols"]],
 ) -> Float[Tensor, "clips channels 1 rows cols"]:
     """The maps in one tensor, channels innermost in memory: cells are what pooling and relations ask for."""
-    return torch.stack(maps).contiguous(memory_format=torch.channels_last_3d)
+    shape = (len(maps), *maps[0].shape)
+    together = torch.empty(shape, memory_format=torch.channels_last_3d)
+    for place, each in zip(together, maps, strict=True):
+        place.copy_(each)
+    return together
 
 
 def labelled_actors(
