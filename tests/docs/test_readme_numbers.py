@@ -1,9 +1,15 @@
 """Numbers in the README are those of the pages that commands write."""
 
 import re
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from mule.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -28,7 +34,7 @@ def recognised(method, page):
     return judged(method, page, 7)
 
 
-def auroc_of_rival(score, page="RESULTS.md"):
+def auroc_of_rival(score, page="RESULTS_STAGE.md"):
     return float(cells(page, "mule-memory against every other", f"| bce-aco-r | {score} |")[3])
 
 
@@ -61,8 +67,28 @@ def test_what_the_readme_says_of_rendered_video_is_what_was_measured():
     told = README[README.index("the default reaches") :].partition("Ten examples")[0]
     said = [float(number) for number in re.findall(r"\d\d\.\d", told)]
     methods = ("mule-memory", "mule-literal", "bce-aco-r", "bce-aco-r-memory")
-    measured = [auroc(method, "RESULTS.md") for method in methods]
+    measured = [auroc(method, "RESULTS_STAGE.md") for method in methods]
     measured += [auroc_of_rival(score) for score in ("vim-softmax", "knn")]
     assert said == pytest.approx(measured, abs=0.0501)
     first = README.partition("with the default at ")[2].partition(" ")[0]
     assert float(first) == pytest.approx(auroc("mule-memory", "RESULTS_FIRST.md"), abs=0.0501)
+
+
+def test_the_page_of_all_results_is_what_its_command_makes_of_the_others(tmp_path, monkeypatch):
+    told = (ROOT / "docs/RESULTS.md").read_text()
+    words = shlex.split(re.search(r"Made by `(.*)`;", told).group(1))
+    assert words[-2:] == ["--docs", "docs/RESULTS.md"]
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("pictures"))
+    (tmp_path / "docs/RESULTS.md").unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", words)
+    said = CliRunner().invoke(app, words[1:])
+    assert said.exit_code == 0, said.output
+    assert (tmp_path / "docs/RESULTS.md").read_text() == told
+
+
+def test_methods_come_in_the_order_the_readme_says_in_rendered_and_real_video():
+    told = (ROOT / "docs/RESULTS.md").read_text().partition("## Methods")[2].partition("\n## ")[0]
+    correlations = re.findall(r" (\d\.\d\d)[,.]", told.partition("Spearman's ρ")[2])
+    assert len(correlations) == 2
+    assert min(map(float, correlations)) > 0.8

@@ -212,6 +212,26 @@ def agreement(
 
 
 @app.command()
+def overview(
+    pages: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PAGE.md...", help="Pages that `mule compare --docs` wrote, of different data."
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="NAME", help="What to call each page, in their order."),
+    ] = None,
+    docs: Annotated[Path | None, typer.Option(help="Write the page here as Markdown.")] = None,
+) -> None:
+    """Comparisons on several data sets on one page: what each found, and on what they agree."""
+    from mule.cli import show_overview
+
+    show_overview.show_overview(pages, names or [], docs)
+
+
+@app.command()
 def far(
     run_dirs: Annotated[
         list[Path],

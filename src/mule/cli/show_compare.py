@@ -1,5 +1,6 @@
 """A comparison as people see it: a line when a row starts and ends, the time left, the table, and where files are."""
 
+import shlex
 import sys
 import threading
 import time
@@ -155,7 +156,8 @@ def _told(done: Compared, *, elapsed_s: float) -> Told:
 
 def command_shown() -> str:
     """The command that was given, as a page shows it."""
-    return " ".join([Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])])
+    shown = map(without_place, sys.argv[1:])
+    return " ".join([Path(sys.argv[0]).name, *(shlex.quote(each) if " " in each else each for each in shown)])
 
 
 def without_place(argument: str) -> str:

@@ -1,7 +1,7 @@
-"""Which novelty scores do well in one world and in another: two finished comparisons beside each other.
+"""Which novelty scores do well in one world and in others: finished comparisons beside each other.
 
-outcomes of one ─┬─▶ network by network: AUROC of every score in both, its place in both ─▶ Spearman's ρ
-outcomes of two ─╯
+outcomes of one ────┬─▶ network by network: AUROC of every score in all, its place in each ─▶ Spearman's ρ
+outcomes of others ─╯
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ Aurocs = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """One network's scores in two worlds."""
+    """One network's scores in several worlds."""
 
     network: str
     scores: tuple[str, ...]
-    """Those judged in both, by the sum of their places."""
-    auroc: tuple[tuple[float, float], ...]
-    place: tuple[tuple[float, float], ...]
+    """Those judged in all of them, by the sum of their places."""
+    auroc: tuple[tuple[float, ...], ...]
+    """Of each score, world by world."""
+    place: tuple[tuple[float, ...], ...]
     """1 is the best; scores that do equally well share a place."""
 
-    @property
-    def correlation(self) -> float:
-        """Spearman's ρ: 1 where both worlds put the scores in one order; NaN where one knows no order."""
-        first, second = np.array(self.place).T
+    def correlation(self, other: int) -> float:
+        """Spearman's ρ of the first world and another: 1 where both put the scores in one order; NaN where one knows no order."""
+        first, second = np.array(self.place)[:, [0, other]].T
         if np.ptp(first) == 0 or np.ptp(second) == 0:
             return float("nan")
         return float(np.corrcoef(first, second)[0, 1])
@@ -65,48 +65,61 @@ def read_aurocs(path: Path) -> Aurocs:
     }
 
 
-def agreements(first: Aurocs, second: Aurocs) -> list[Agreement]:
-    """Every network that both worlds judged by the same three scores or more.
+def agreements(*worlds: Aurocs) -> list[Agreement]:
+    """Every network that all worlds judged by the same three scores or more.
 
     Raises:
         RangeError: there is none.
     """
-    found = [
-        _agreement(name, first[name], second[name])
-        for name in first
-        if name in second and len(first[name].keys() & second[name].keys()) >= FEWEST_SCORES
-    ]
+    shared = [name for name in worlds[0] if all(name in world for world in worlds)]
+    judged = [_agreement(name, [world[name] for world in worlds]) for name in shared]
+    found = [each for each in judged if len(each.scores) >= FEWEST_SCORES]
     if not found:
+        networks = "; ".join(", ".join(world) or "none" for world in worlds)
         raise RangeError(
-            f"two comparisons must share a network with {FEWEST_SCORES} scores; one has {', '.join(first) or 'none'}, "
-            f"the other {', '.join(second) or 'none'}."
+            f"comparisons must share a network with {FEWEST_SCORES} scores; their networks are {networks}."
         )
     return found
 
 
-def agreement_sheets(found: Sequence[Agreement], worlds: tuple[str, str]) -> dict[str, Sheet]:
-    """A table for each network, and before them one of how far the two worlds agree."""
-    titles = ("Network", "Scores", "Spearman's ρ", f"Best on {worlds[0]}", f"Best on {worlds[1]}")
+def agreement_sheets(found: Sequence[Agreement], worlds: Sequence[str]) -> dict[str, Sheet]:
+    """A table for each network, and before them one of how far the worlds agree."""
+    titles = (
+        "Network",
+        "Scores",
+        *(f"ρ of {worlds[0]} and {other}" for other in worlds[1:]),
+        *(f"Best on {world}" for world in worlds),
+    )
     lines = tuple(
-        Line((each.network, str(len(each.scores)), f"{each.correlation:.2f}", _best(each, 0), _best(each, 1)))
+        Line(
+            (
+                each.network,
+                str(len(each.scores)),
+                *(f"{each.correlation(other):.2f}" for other in range(1, len(worlds))),
+                *(_best(each, world) for world in range(len(worlds))),
+            )
+        )
         for each in found
     )
-    note = "ρ of the places of all scores: 1 where both put them in one order, 0 where neither says anything of the other."
+    note = (
+        "Spearman's ρ of the places of all scores: 1 where both put them in one order, 0 where neither says anything of "
+        "the other."
+    )
     return {"": Sheet(titles, (Block("", lines),), notes=(note,))} | {
-        each.network: _sheet(each, worlds) for each in found
+        each.network: agreement_sheet(each, worlds) for each in found
     }
 
 
-def _agreement(network: str, first: Mapping[str, float], second: Mapping[str, float]) -> Agreement:
-    scores = [name for name in first if name in second]
-    auroc = np.array([(first[name], second[name]) for name in scores])
+def _agreement(network: str, worlds: Sequence[Mapping[str, float]]) -> Agreement:
+    scores = [name for name in worlds[0] if all(name in world for world in worlds)]
+    auroc = np.array([[world[name] for world in worlds] for name in scores]).reshape(-1, len(worlds))
     place = np.stack([rankdata(-column) for column in auroc.T], axis=1)
     order = np.argsort(place.sum(axis=1), kind="stable")
     return Agreement(
         network,
         tuple(scores[at] for at in order),
-        tuple((float(one), float(two)) for one, two in auroc[order]),
-        tuple((float(one), float(two)) for one, two in place[order]),
+        tuple(tuple(row) for row in auroc[order].tolist()),
+        tuple(tuple(row) for row in place[order].tolist()),
     )
 
 
@@ -115,7 +128,8 @@ def _best(each: Agreement, world: int) -> str:
     return f"{each.scores[at]} ({100 * each.auroc[at][world]:.2f})"
 
 
-def _sheet(each: Agreement, worlds: tuple[str, str]) -> Sheet:
+def agreement_sheet(each: Agreement, worlds: Sequence[str], *, judged: str = "Score") -> Sheet:
+    """Every score of a network with its AUROC and its place in each world; `judged` is the title of what has them."""
     best = np.max(each.auroc, axis=0)
     lines = tuple(
         Line(
@@ -131,7 +145,7 @@ def _sheet(each: Agreement, worlds: tuple[str, str]) -> Sheet:
         for score, auroc, place in zip(each.scores, each.auroc, each.place, strict=True)
     )
     titles = (
-        "Score",
+        judged,
         *(f"AUROC on {world} ↑" for world in worlds),
         *(f"place on {world}" for world in worlds),
     )

@@ -18,6 +18,7 @@ from mule.comparison.figures import CAPTIONS
 from mule.comparison.findings import Findings
 from mule.comparison.page_facts import every_row, scores_left_out, what_was_run
 from mule.comparison.promise import promise_kept
+from mule.comparison.results_pages import EVERY_SCORE_ON, JUDGED_TITLE
 from mule.comparison.sheets import (
     differences,
     every_comparison,
@@ -90,7 +91,7 @@ def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple
     tables: dict[str, tuple[str, Sheet | None]] = {
         "paper": ("The paper's table", _without_spread(paper_sheet(paper_comparison(findings, side)))),
         "judged": (
-            "Each method by the score it is judged by",
+            JUDGED_TITLE,
             _also_noted(score_sheet(judged), control_note(judged)),
         ),
         "differences": (f"Differences from {reference}", found),
@@ -104,7 +105,7 @@ def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple
         ),
         "promise": ("Known actors flagged, where 5 % are promised", promise_kept(findings, side)),
         "networks": networks,
-        "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
+        "rivals": (f"{EVERY_SCORE_ON}{reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
     }
     return {name: (title, sheet) for name, (title, sheet) in tables.items() if sheet is not None}
