@@ -136,6 +136,19 @@ def test_an_overview_is_of_two_pages_or_more(tmp_path):
         overview({"one": read_results_page(page(tmp_path / "one.md"))}, command="", folder=tmp_path)
 
 
+def test_pages_that_share_too_little_are_refused(tmp_path):
+    one = read_results_page(page(tmp_path / "one.md"))
+    others = {"bce-aco-r": 70.0, "last": 60.0, "alone": 50.0}
+    two = read_results_page(page(tmp_path / "two.md", others))
+    with pytest.raises(RangeError, match="at least 3 methods in common; they have bce-aco-r, last"):
+        overview({"one": one, "two": two}, command="", folder=tmp_path)
+    of_another = read_results_page(page(tmp_path / "three.md", reference="last"))
+    with pytest.raises(
+        RangeError, match="must share a network with 3 scores; their networks are bce-aco-r; last"
+    ):
+        overview({"one": one, "three": of_another}, command="", folder=tmp_path)
+
+
 def asked(*arguments):
     return CliRunner().invoke(app, ["evaluate", "overview", *map(str, arguments)])
 

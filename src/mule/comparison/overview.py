@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mule.comparison.agreement import Agreement, agreement_sheet, agreements
+from mule.comparison.agreement import FEWEST_SCORES, Agreement, agreement_sheet, agreements
 from mule.comparison.results_pages import ResultsPage
 from mule.errors import RangeError
 from mule.report.formats import escaped_markdown, markdown
@@ -26,11 +26,17 @@ def overview(pages: Mapping[str, ResultsPage], *, command: str, folder: Path) ->
         folder: where it will lie; links go from there.
 
     Raises:
-        RangeError: there are fewer than two pages, or they have not three methods and scores in common.
+        RangeError: there are fewer than two pages, or they have not three methods and three scores in common.
     """
     if len(pages) < FEWEST_PAGES:
         raise RangeError(
             f"an overview must be of at least {FEWEST_PAGES} pages with names of their own; got {len(pages)}."
+        )
+    shared = set.intersection(*(set(page.auroc_of_method) for page in pages.values()))
+    if len(shared) < FEWEST_SCORES:
+        raise RangeError(
+            f"pages of an overview must have at least {FEWEST_SCORES} methods in common; they have "
+            f"{', '.join(sorted(shared)) or 'none'}."
         )
     names = list(pages)
     (methods,) = agreements(*({_METHODS: page.auroc_of_method} for page in pages.values()))
