@@ -31,6 +31,7 @@ from mule.datasets.video_clips import ClipObjects, ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.datasets.views import ClipView, TrainingView, ViewedClip, WholeView
 from mule.errors import VideoError
+from mule.features.download import file_stamp
 from mule.objective.ranks import num_ranks
 from mule.training.distributed import is_first, own_rank, wait_for_all
 from mule.training.parts import Batches
@@ -42,6 +43,8 @@ Labelled = tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]
 RENDER_WORKERS = 2
 FEW_CLIPS = 64
 """So many are rendered sooner than processes start."""
+SPLITS_AT_HAND = 32
+"""Class splits of a table that are not read again for the next row of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,7 @@ def table_sides(data: TableData) -> TableSides:
     return _sides_read(data, tuple(map(_stamp, files)))  # pyright: ignore[reportArgumentType] - frozen, so it has a hash
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=SPLITS_AT_HAND)
 def _sides_read(data: TableData, _: object) -> TableSides:
     root = root_of(data)
     table, split = read_actor_table(root / data.actors), _split_of(data)
@@ -271,18 +274,17 @@ def _split_of(data: TableData) -> Split:
     return _split_read(path, _stamp(path))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=SPLITS_AT_HAND)
 def _split_read(path: Path, _: object) -> Split:
     return read_split(path)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Size, time of change and place on disk: if these stay, so did the content. None if there is no such file."""
+    """What says whether a file has changed; None if there is none."""
     try:
-        found = path.stat()
+        return file_stamp(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:

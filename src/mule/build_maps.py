@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from fractions import Fraction
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ from mule.datasets.table import ActorTable
 from mule.datasets.table_files import read_actor_table
 from mule.datasets.views import ClipView
 from mule.errors import FeatureFileError
-from mule.features.download import sha256_of
+from mule.features.cache import video_stamp
+from mule.features.download import sha256_while_unchanged
 from mule.features.extraction import Extraction, Extractor
 from mule.features.feature_files import VideoFeatures, read_features, write_features
 from mule.features.frozen import FrozenBackbone, frozen_backbone, recipe_of
@@ -40,6 +42,7 @@ from mule.training.distributed import is_first, wait_for_all
 from mule.training.kept_maps import KeptBatches, KeptClip, kept_samples, kept_table, labelled_actors
 from mule.training.run_record import MODEL
 from mule.video.clips import exact
+from mule.video.sources import video_source
 from mule.video.transforms import Normalisation
 
 BATCH_CLIPS = 16
@@ -94,7 +97,7 @@ def _of_stage(
     source = source_clips(experiment, noted=noted)
     view = views(experiment, normalisation)[1]
     weights = experiment.backbone.weights or Path()
-    weights_sha256 = sha256_of(weights / MODEL)
+    weights_sha256 = sha256_while_unchanged(weights / MODEL)
     kept: list[list[KeptClip]] = []
     for role, samples in (("train", source.train), ("val", source.val)):
         contents = {
@@ -203,8 +206,30 @@ def keep_features(
 def kept_features(
     experiment: Experiment, data: TableData, videos: Mapping[str, Path], *, table: ActorTable
 ) -> dict[str, VideoFeatures]:
-    """The maps of these videos at every key time of the table, from where they are kept or computed now."""
-    return {video: found.features for video, found in _extractions(experiment, data, videos, table)}
+    """The maps of these videos at every key time of the table, from where they are kept or computed now.
+
+    What this process has read of a video is not read again while the video stays as it is: a row asks for its maps when
+    it is trained and again on each side it is judged on.
+    """
+    times = _key_times(table)
+    at_hand = _read_before(maps_key(experiment))
+    wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
+    unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
+    for name, found in _extractions(experiment, data, unread, table):
+        at_hand[wanted[name]] = found.features
+    return {name: at_hand[which] for name, which in sorted(wanted.items())}
+
+
+def maps_key(experiment: Experiment) -> str:
+    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
+    data = experiment.data.model_copy(update={"split": ""})
+    return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
+
+
+@lru_cache(maxsize=1)
+def _read_before(_: str) -> dict[object, VideoFeatures]:
+    """Maps that were read with this key, memory-mapped, by video, its stamp and times; those of another key take their place."""
+    return {}
 
 
 def _extractions(
@@ -215,15 +240,22 @@ def _extractions(
     All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
     """
     extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
-    times_s = {
-        name: np.unique(table.time_s[(table.video_index == at) & table.has_time])
-        for at, name in enumerate(table.videos)
-    }
+    key_times = _key_times(table)
     for video, path in sorted(videos.items()):
-        key_times = tuple(exact(time_s) for time_s in times_s[video].tolist())
-        found = extractor.extract(path, key_times) if is_first() else None
+        found = extractor.extract(path, key_times[video]) if is_first() else None
         wait_for_all()
-        yield video, found or extractor.extract(path, key_times)
+        yield video, found or extractor.extract(path, key_times[video])
+
+
+def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
+    """The times of each video, in order."""
+    found: dict[str, list[Fraction]] = {name: [] for name in table.videos}
+    timed = np.flatnonzero(table.has_time)
+    for video, time_s in sorted(
+        set(zip(table.video_index[timed].tolist(), table.time_s[timed].tolist(), strict=True))
+    ):
+        found[table.videos[video]].append(exact(time_s))
+    return {name: tuple(times) for name, times in found.items()}
 
 
 def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from mule.comparison.clip_bootstrap import (
+    ClipDraws,
     draw_clips,
+    drawn_auroc,
     drawn_measures,
     interval_of,
     intervals_of,
@@ -43,6 +45,16 @@ def test_measures_of_weighted_actors_are_those_of_actors_repeated(drawn):
     repeated = direct(np.repeat(novelty, weights), np.repeat(is_novel, weights))
     for name, values in found.items():
         np.testing.assert_allclose(values, [once[name], repeated[name]], atol=1e-12)
+
+
+@given(scored_actors())
+def test_auroc_alone_is_that_among_all_measures(drawn):
+    novelty, is_novel, weights = drawn
+    counts = np.stack([np.ones_like(weights), weights, weights * is_novel, np.zeros_like(weights)])
+    draws = ClipDraws(counts, np.arange(len(weights)), seed=0)
+    expected = drawn_measures(novelty, is_novel, draws)["auroc"]
+    assert np.isnan(expected[2:]).all()  # nobody known, nobody at all
+    np.testing.assert_allclose(drawn_auroc(novelty, is_novel, draws), expected, atol=1e-12)
 
 
 def test_all_actors_of_a_clip_are_drawn_together():

@@ -31,8 +31,9 @@ def test_a_mean_over_no_trials_is_refused():
 
 
 def test_without_a_default_there_is_no_test(done):
-    assert default_against_others(done.findings, "test-uniform", resamples=20) is None
-    assert default_in_short(done.findings, "test-uniform", resamples=20) is None
+    test = PairedTest(done.findings, "test-uniform", resamples=20)
+    assert default_against_others(test) is None
+    assert default_in_short(test) is None
 
 
 @pytest.mark.slow
@@ -51,7 +52,8 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(
     )
     findings = compare(asked, watch=watched_by_nobody, noted=silent).findings
     assert findings is not None
-    sheet = default_against_others(findings, "test-uniform", resamples=50)
+    test = PairedTest(findings, "test-uniform", resamples=50)
+    sheet = default_against_others(test)
     assert sheet is not None
     shown = [(line.cells[0], line.cells[1]) for line in sheet.blocks[0].lines]
     assert shown[0] == ("mule", "PE of log")
@@ -60,11 +62,11 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(
     assert [score for method, score in shown if method == "slowfast"] == ["joint-energy", *NEED_DROPOUT]
     assert not [method for method, _ in shown if method == "mule-memory"]
     assert all(str(line.cells[4]).endswith("of 2") for line in sheet.blocks[0].lines)
-    itself = PairedTest(findings, "test-uniform", resamples=50).against("mule", DECIDING_SCORE)
+    itself = test.against("mule", DECIDING_SCORE)
     assert itself is not None
     assert itself.difference == pytest.approx(0.0, abs=1e-12)  # the same features and logits
     assert itself.interval == pytest.approx((0.0, 0.0), abs=1e-12)
-    told = default_in_short(findings, "test-uniform", resamples=50)
+    told = default_in_short(test)
     assert told is not None
     assert told.startswith(f"mule-memory by {DECIDING_SCORE}: AUROC ")
     assert "mean over 2 trials" in told

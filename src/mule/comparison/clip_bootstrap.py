@@ -61,6 +61,29 @@ def drawn_measures(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def drawn_auroc(
+    novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], draws: ClipDraws
+) -> PerDraw:
+    """AUROC in every draw, as `drawn_measures` has it, without the other measures, which take several times as long.
+
+    Of a novel actor counts how much the known actors weigh that lie below it, and half of what those beside it do.
+    """
+    operating_curve(novelty, is_novel)  # which says in words what is wrong with them
+    order = np.argsort(novelty, kind="stable")
+    starts = np.append(0, np.flatnonzero(np.diff(novelty[order])) + 1)  # of those who lie beside each other
+    parts: list[PerDraw] = []
+    for weights in draws.weights():
+        ordered = weights[:, order]
+        known, novel = (
+            np.add.reduceat(ordered * kind[order], starts, axis=1)
+            for kind in (np.logical_not(is_novel), is_novel)
+        )
+        below = np.cumsum(known, axis=1) - known / 2
+        with np.errstate(invalid="ignore"):
+            parts.append((novel * below).sum(axis=1) / (novel.sum(axis=1) * known.sum(axis=1)))
+    return np.concatenate(parts)
+
+
 def weighted_measures(
     novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], weights: Weights
 ) -> dict[str, PerDraw]:

@@ -32,7 +32,7 @@ def with_control(comparison: Comparison, findings: Findings, side: str) -> Compa
         outcome
         for trial, its in data.items()
         if isinstance(its, TableData)
-        for outcome in _control_outcomes(trial, its, side)
+        for outcome in _control_outcomes(trial, its, side)  # pyright: ignore[reportArgumentType] - frozen, so it has a hash
     ]
     if not outcomes:
         return comparison
@@ -60,7 +60,9 @@ def control_note(comparison: Comparison) -> str | None:
     )
 
 
+@cache
 def _control_outcomes(trial: Trial, data: TableData, side: str) -> list[Outcome]:
+    """The measures of the control. Files of a comparison do not change while it is written down."""
     found = table_sides(data)
     tested, is_novel = table_actors(side, found.sides)
     trained = found.train_actors

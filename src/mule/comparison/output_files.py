@@ -24,7 +24,7 @@ from mule.comparison.sides import ActorTruth, read_side, side_digest
 from mule.config import Experiment
 from mule.datasets.samples import ClipName
 from mule.errors import WeightsError
-from mule.features.download import sha256_of
+from mule.features.download import sha256_while_unchanged
 from mule.records import Evidence
 from mule.training.checkpoint import write_whole
 from mule.training.run_record import CARD, MODEL
@@ -217,4 +217,4 @@ def _frozen_digest(experiment: Experiment) -> str:
     weights = experiment.backbone.weights
     if not experiment.backbone.frozen or weights is None:
         return ""
-    return sha256_of(weights / MODEL if weights.is_dir() else weights)
+    return sha256_while_unchanged(weights / MODEL if weights.is_dir() else weights)

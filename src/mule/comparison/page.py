@@ -27,7 +27,7 @@ from mule.comparison.sheets import (
     paper_comparison,
     scenes_comparison,
 )
-from mule.comparison.tested import DEFAULT, default_against_others, default_in_short
+from mule.comparison.tested import DEFAULT, PairedTest, default_against_others, default_in_short
 from mule.config import StageData
 from mule.report.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
 from mule.report.outcomes import Comparison
@@ -74,17 +74,19 @@ class Tables:
 
 def all_tables(findings: Findings, *, resamples: int) -> Tables:
     """The tables of every test side; where nobody is novel, that of the networks alone."""
+    tests = {side: PairedTest(findings, side, resamples=resamples) for side in findings.tests}
     return Tables(
-        {side: _tables(findings, side, resamples=resamples) for side in findings.tests},
-        default_in_short(findings, findings.tests[0], resamples=resamples),
+        {side: _tables(findings, test) for side, test in tests.items()},
+        default_in_short(tests[findings.tests[0]]),
     )
 
 
-def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple[str, Sheet]]:
+def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]]:
+    side = test.side
     networks = ("The networks", paper_sheet(networks_comparison(findings, side)))
     if not findings.tells_apart(side):
         return {"networks": networks}
-    found = differences(findings, side, resamples=resamples)
+    found = differences(findings, side, resamples=test.resamples)
     reference = findings.reference
     every = every_comparison(findings, side)
     judged = with_control(judged_comparison(findings, side), findings, side)
@@ -95,10 +97,7 @@ def _tables(findings: Findings, side: str, *, resamples: int) -> dict[str, tuple
             _also_noted(score_sheet(judged), control_note(judged)),
         ),
         "differences": (f"Differences from {reference}", found),
-        "tested": (
-            f"{DEFAULT} against every other",
-            default_against_others(findings, side, resamples=resamples),
-        ),
+        "tested": (f"{DEFAULT} against every other", default_against_others(test)),
         "scenes": (
             "Where scenes mislead",
             score_sheet(scenes_comparison(findings)) if len(findings.tests) > 1 else None,

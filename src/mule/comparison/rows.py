@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mule.build import run_experiment
 from mule.build_data import Noted
+from mule.build_maps import maps_key
 from mule.comparison.judging import Judging, judge_run, result_key
 from mule.comparison.output_files import OutputsOf
 from mule.comparison.results import SideResult, read_result
@@ -192,18 +193,12 @@ def prepare(rows: Sequence[Row], *, noted: Noted) -> None:
         experiment = row.experiment
         if not isinstance(experiment.data, StageData):
             if experiment.backbone.frozen:
-                frozen.setdefault(_maps_key(experiment), []).append(experiment)
+                frozen.setdefault(maps_key(experiment), []).append(experiment)
         elif experiment.data not in rendered:
             rendered.append(experiment.data)
             render_sides(experiment.data, test_clips=row.judging.test_clips, noted=noted)
     for experiments in frozen.values():
         keep_maps(list({each.data.split: each for each in experiments}.values()), noted=noted)
-
-
-def _maps_key(experiment: Experiment) -> str:
-    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
-    data = experiment.data.model_copy(update={"split": ""})
-    return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
 
 
 @dataclass(frozen=True)

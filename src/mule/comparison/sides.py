@@ -39,7 +39,7 @@ from mule.datasets.table import ActorTable
 from mule.datasets.video_clips import ClipReading, VideoClips
 from mule.datasets.videos import find_videos
 from mule.errors import RangeError, VideoError
-from mule.features.download import sha256_of
+from mule.features.download import sha256_while_unchanged
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.video.clips import ClipShape
 from mule.video.reading import frames_at, video_facts
@@ -287,6 +287,6 @@ def _pixels(experiment: Experiment, samples: StageClips | VideoClips) -> ClipLoa
 
 def _file_digest(path: Path) -> str:
     try:
-        return sha256_of(path)
+        return sha256_while_unchanged(path)
     except OSError as error:
         raise RangeError(f"{path}: must be a file that can be read; {error.strerror or error}.") from None

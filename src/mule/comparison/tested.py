@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool
 
-from mule.comparison.clip_bootstrap import PerDraw, draw_clips, drawn_measures, interval_of
+from mule.comparison.clip_bootstrap import ClipDraws, PerDraw, draw_clips, drawn_auroc, interval_of
 from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.output_files import kept_outputs
-from mule.comparison.results import read_novelties
+from mule.comparison.results import Novelties, read_novelties
 from mule.comparison.score_rules import LEFT_OUT
 from mule.errors import RangeError
 from mule.evaluation.intervals import Interval
@@ -55,23 +55,31 @@ class PairedTest:
     """AUROC of rows and scores in the same draws of clips, each drawn once."""
 
     def __init__(self, findings: Findings, side: str, *, resamples: int) -> None:
-        self._findings, self._side, self._resamples = findings, side, resamples
+        self.findings, self.side, self.resamples = findings, side, resamples
         self._drawn: dict[tuple[str, str], PerDraw] = {}
+        self._judged: dict[str, _JudgedActors] = {}
+        self._clips: dict[tuple[Trial, str], ClipDraws] = {}
+
+    @property
+    def can_be_made(self) -> bool:
+        """Whether there is a default, another method, and someone to tell apart."""
+        has_others = DEFAULT in self.findings.methods and len(self.findings.methods) > 1
+        return has_others and self.resamples > 0 and self.findings.tells_apart(self.side)
 
     def against(self, method: str, score: str) -> Tested | None:
         """The default, by its own score, minus a method by some score; None if no trial has both."""
-        ours = {each.row.trial: each for each in self._findings.of(DEFAULT)}
-        own_score = self._findings.judged_by[DEFAULT]
+        ours = {each.row.trial: each for each in self.findings.of(DEFAULT)}
+        own_score = self.findings.judged_by[DEFAULT]
         found: list[tuple[float, float, PerDraw]] = []
-        for each in self._findings.of(method):
+        for each in self.findings.of(method):
             twin = ours.get(each.row.trial)
             if (
                 twin is None
                 or not self._is_same_side(twin, each)
-                or score not in each.results[self._side].scores
+                or score not in each.results[self.side].scores
             ):
                 continue
-            values = _auroc(twin, self._side, own_score), _auroc(each, self._side, score)
+            values = _auroc(twin, self.side, own_score), _auroc(each, self.side, score)
             if None in values:
                 continue
             drawn = self._draws(twin, own_score) - self._draws(each, score)
@@ -88,28 +96,46 @@ class PairedTest:
         )
 
     def _is_same_side(self, first: FinishedRow, other: FinishedRow) -> bool:
-        return first.results[self._side].side_digest == other.results[self._side].side_digest
+        return first.results[self.side].side_digest == other.results[self.side].side_digest
 
     def _draws(self, each: FinishedRow, score: str) -> PerDraw:
         key = (each.row.name, score)
         if key not in self._drawn:
-            outputs = kept_outputs(each.row.folder, self._side)
-            novelty: Float[np.ndarray, " actors"] = read_novelties(each.row.folder, self._side)[score]
-            draws = draw_clips(
-                outputs.video_index,
-                num_clips=len(outputs.videos),
-                resamples=self._resamples,
-                seed=_seed_of(each.row.trial),
-            )
-            self._drawn[key] = drawn_measures(novelty, outputs.truth.is_novel, draws)["auroc"]
+            actors = self._actors(each)
+            self._drawn[key] = drawn_auroc(actors.novelties[score], actors.is_novel, actors.draws)
         return self._drawn[key]
 
+    def _actors(self, each: FinishedRow) -> "_JudgedActors":
+        if each.row.name not in self._judged:
+            outputs = kept_outputs(each.row.folder, self.side)
+            which = (each.row.trial, each.results[self.side].side_digest)
+            if which not in self._clips:
+                self._clips[which] = draw_clips(
+                    outputs.video_index,
+                    num_clips=len(outputs.videos),
+                    resamples=self.resamples,
+                    seed=_seed_of(each.row.trial),
+                )
+            self._judged[each.row.name] = _JudgedActors(
+                read_novelties(each.row.folder, self.side), outputs.truth.is_novel, self._clips[which]
+            )
+        return self._judged[each.row.name]
 
-def default_against_others(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
+
+@dataclass(frozen=True)
+class _JudgedActors:
+    """The actors of a row's side: how novel by every score, and in which draws."""
+
+    novelties: Novelties
+    is_novel: Bool[np.ndarray, " actors"]
+    draws: ClipDraws
+
+
+def default_against_others(test: PairedTest) -> Sheet | None:
     """The default against every other method by its score, and against every score that there is; None without a default."""
-    if not _can_be_tested(findings, side, resamples=resamples):
+    if not test.can_be_made:
         return None
-    test = PairedTest(findings, side, resamples=resamples)
+    findings, side = test.findings, test.side
     lines: list[Line] = []
     for method in findings.methods:
         for score in _scores_tested(findings, method, side):
@@ -118,7 +144,7 @@ def default_against_others(findings: Findings, side: str, *, resamples: int) -> 
                 lines.append(_line(method, score, found))
     titles = ("Against", "Score", f"AUROC{ARROWS['higher']}", f"{DEFAULT} minus it", "Trials won")
     notes = (
-        f"{DEFAULT} by {findings.judged_by[DEFAULT]}, in percent, with the {100 * LEVEL:g} % interval of {resamples} paired "
+        f"{DEFAULT} by {findings.judged_by[DEFAULT]}, in percent, with the {100 * LEVEL:g} % interval of {test.resamples} paired "
         "draws: trials with replacement, and in each its clips, the same for both. Bold: the interval leaves zero out. The "
         "intervals are not adjusted for their number.",
     )
@@ -140,14 +166,14 @@ def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...
     )
 
 
-def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | None:
+def default_in_short(test: PairedTest) -> str | None:
     """Whom the default is better than, not told apart from and worse than, each by its own score; None if untested.
 
     Better and worse are those whose paired interval leaves zero out.
     """
-    if not _can_be_tested(findings, side, resamples=resamples):
+    if not test.can_be_made:
         return None
-    test = PairedTest(findings, side, resamples=resamples)
+    findings, side = test.findings, test.side
     groups: dict[str, list[str]] = {"better than": [], "not told apart from": [], "worse than": []}
     for method in findings.methods:
         found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
@@ -167,11 +193,6 @@ def default_in_short(findings: Findings, side: str, *, resamples: int) -> str | 
         f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
         f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {told}."
     )
-
-
-def _can_be_tested(findings: Findings, side: str, *, resamples: int) -> bool:
-    has_others = DEFAULT in findings.methods and len(findings.methods) > 1
-    return has_others and resamples > 0 and findings.tells_apart(side)
 
 
 def _standing(difference: Interval) -> str:

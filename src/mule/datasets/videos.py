@@ -4,6 +4,7 @@ A name is a path below the folder: of a file, with or without its ending, or of 
 from files that others wrote, so one that leads out of the folder is refused.
 """
 
+import os
 import queue
 import threading
 import time
@@ -160,55 +161,58 @@ class _Search:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._root = folder.resolve()
-        self._seen: dict[Path, _Entries] = {}
+        self._seen: dict[tuple[str, ...], _Entries] = {}
 
     def path_of(self, name: str) -> Path | None:
         """The path of the named video, or None. Raises VideoError where the name cannot be used."""
-        parts = _parts_below(name)
-        parent = self._folder.joinpath(*parts[:-1])
-        candidates = self._entries(parent).candidates(parts[-1])
+        *parents, last = _parts_below(name)
+        entries = self._entries(tuple(parents))
+        candidates = entries.candidates(last)
         if len(candidates) > 1:
-            shown = " and ".join(str(path) for path in candidates)
+            shown = " and ".join(entry.path for entry in candidates)
             raise VideoError(
                 f"a name must stand for one video; {name!r} may be {shown}. Write the ending too."
             )
-        for path in candidates:
-            if not path.resolve().is_relative_to(self._root):
+        for entry in candidates:
+            path = Path(entry.path)
+            real = path.resolve() if entry.is_symlink() else entries.real_parent / entry.name
+            if not real.is_relative_to(self._root):
                 raise VideoError(
-                    f"a video must lie in {self._folder}; {path} leads to {path.resolve()}. Give the folder it leads to."
+                    f"a video must lie in {self._folder}; {path} leads to {real}. Give the folder it leads to."
                 )
             return path
         return None
 
-    def _entries(self, parent: Path) -> "_Entries":
-        if parent not in self._seen:
-            self._seen[parent] = _Entries(parent)
-        return self._seen[parent]
+    def _entries(self, parents: tuple[str, ...]) -> "_Entries":
+        if parents not in self._seen:
+            self._seen[parents] = _Entries(self._folder.joinpath(*parents))
+        return self._seen[parents]
 
 
 class _Entries:
-    """What lies in one folder."""
+    """What lies in one folder, as its listing tells: a file that is no link is not asked again what it is."""
 
     def __init__(self, parent: Path) -> None:
-        self._names: set[str] = set()
-        self._by_stem: dict[str, list[Path]] = {}
+        self._by_name: dict[str, os.DirEntry[str]] = {}
+        self._by_stem: dict[str, list[os.DirEntry[str]]] = {}
         try:
-            paths = sorted(parent.iterdir()) if parent.is_dir() else []
+            entries = sorted(os.scandir(parent), key=lambda entry: entry.name) if parent.is_dir() else []
         except OSError as error:
             raise VideoError(f"{parent}: the folder must be readable; {error.strerror}.") from None
-        for path in paths:
-            self._names.add(path.name)
-            if path.suffix.lower() in VIDEO_SUFFIXES:
-                self._by_stem.setdefault(path.name[: -len(path.suffix)], []).append(path)
-        self._parent = parent
+        for entry in entries:
+            self._by_name[entry.name] = entry
+            name = PurePosixPath(entry.name)
+            if name.suffix.lower() in VIDEO_SUFFIXES:
+                self._by_stem.setdefault(name.stem, []).append(entry)
+        self.real_parent = parent.resolve()
+        """Where links lead: asked once for all that lies in it."""
 
-    def candidates(self, name: str) -> list[Path]:
-        exact = self._parent / name
-        is_there = name in self._names
-        if is_there and exact.is_file():
+    def candidates(self, name: str) -> list[os.DirEntry[str]]:
+        exact = self._by_name.get(name)
+        if exact is not None and exact.is_file():
             return [exact]
-        frames = [exact] if is_there and _holds_frames(exact) else []
-        return frames + [path for path in self._by_stem.get(name, []) if path.is_file()]
+        frames = [exact] if exact is not None and _holds_frames(Path(exact.path)) else []
+        return frames + [entry for entry in self._by_stem.get(name, []) if entry.is_file()]
 
 
 class _Prober:

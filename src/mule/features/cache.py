@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mule.errors import FeatureFileError, RangeError, VideoError
-from mule.features.download import sha256_of
+from mule.features.download import file_stamp, sha256_while_unchanged
 from mule.features.feature_files import (
     FORMAT_VERSION,
     VideoFeatures,
@@ -116,7 +116,7 @@ def video_sha256(source: VideoSource) -> str:
     """
     paths = _paths(source)
     try:
-        digests = [sha256_of(path) for path in paths]
+        digests = [sha256_while_unchanged(path) for path in paths]
     except OSError as error:
         raise VideoError(f"{source}: must be readable; {error.strerror or error}.") from error
     if not isinstance(source, ImageSequence):
@@ -127,12 +127,11 @@ def video_sha256(source: VideoSource) -> str:
 
 
 def video_stamp(source: VideoSource) -> tuple[tuple[int, int, int], ...]:
-    """Size, time of change and place on disk of each file: if these stay, so did the content."""
+    """The stamp of each file: if these stay, so did the content."""
     try:
-        stats = [path.stat() for path in _paths(source)]
+        return tuple(file_stamp(path) for path in _paths(source))
     except OSError as error:
         raise VideoError(f"{source}: must be readable; {error.strerror or error}.") from error
-    return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 
 class CacheEntry:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -79,6 +80,26 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 checksum of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_stamp(path: Path) -> tuple[int, int, int]:
+    """Size, time of change and place on disk: if these stay, so did the content.
+
+    Raises:
+        OSError: the file cannot be asked.
+    """
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def sha256_while_unchanged(path: Path) -> str:
+    """The same checksum, read once by this process as long as the file's stamp stays: for files that many rows ask of."""
+    return _sha256_once(path, file_stamp(path))
+
+
+@lru_cache(maxsize=4096)
+def _sha256_once(path: Path, _: object) -> str:
+    return sha256_of(path)
 
 
 def place_of(card: Downloadable, folder: Path) -> Path:

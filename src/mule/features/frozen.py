@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mule.errors import RangeError, WeightsError
 from mule.features.cache import Recipe
 from mule.features.checkpoints import read_checkpoint
-from mule.features.download import sha256_of
+from mule.features.download import sha256_while_unchanged
 from mule.features.loading import fitting_cards, load_backbone
 from mule.features.maps import FeatureMaps
 from mule.features.slowfast import Variant
@@ -89,7 +89,7 @@ def recipe_of(
     return Recipe(
         backbone=card.backbone,
         options=_options(card),
-        weights_sha256=sha256_of(path),
+        weights_sha256=sha256_while_unchanged(path),
         clip=_clip_shape(card),
         frame_rate=frame_rate,
         short_side_px=card.clip.short_side_px if short_side_px is None else short_side_px,
