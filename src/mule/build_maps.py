@@ -208,11 +208,11 @@ def kept_features(
 ) -> dict[str, VideoFeatures]:
     """The maps of these videos at every key time of the table, from where they are kept or computed now.
 
-    What this process has read of a video is not read again while the video stays as it is: a row asks for its maps when
-    it is trained and again on each side it is judged on.
+    What this process has read of a video is not read again while video and weights stay as they are: a row asks for its
+    maps when it is trained and again on each side it is judged on.
     """
     times = _key_times(table)
-    at_hand = _read_before(maps_key(experiment))
+    at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
     for name, found in _extractions(experiment, data, unread, table):
@@ -227,7 +227,7 @@ def maps_key(experiment: Experiment) -> str:
 
 
 @lru_cache(maxsize=1)
-def _read_before(_: str) -> dict[object, VideoFeatures]:
+def _read_before(*_: str) -> dict[object, VideoFeatures]:
     """Maps that were read with this key, memory-mapped, by video, its stamp and times; those of another key take their place."""
     return {}
 

@@ -1,6 +1,7 @@
 """A pulled file is whole, checked and in its place, or there is no file of that name and a sentence says why."""
 
 import hashlib
+import os
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,7 @@ import pytest
 
 from mule.errors import DownloadError
 from mule.features import download
-from mule.features.download import place_of, pull, sha256_of
+from mule.features.download import place_of, pull, sha256_of, sha256_while_unchanged
 
 CONTENT = bytes(range(256)) * 40
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -241,3 +242,19 @@ def test_a_folder_that_cannot_be_made_is_named(publisher, tmp_path):
         DownloadError, match=r"file.some_weights\.pth: must be a place where a file can be written"
     ):
         pull(Card(publisher.address), tmp_path / "file")
+
+
+def test_a_checksum_is_read_once_while_the_file_stays_and_again_when_it_has_changed(tmp_path, monkeypatch):
+    path = tmp_path / "weights.pth"
+    path.write_bytes(CONTENT)
+    assert sha256_while_unchanged(path) == SHA256
+    with monkeypatch.context() as nobody_reads:
+        nobody_reads.setattr(download, "sha256_of", lambda _: pytest.fail("read again"))
+        assert sha256_while_unchanged(path) == SHA256
+    other = bytes(reversed(CONTENT))  # as long as before
+    path.write_bytes(other)
+    os.utime(path, ns=(0, 1))
+    assert sha256_while_unchanged(path) == hashlib.sha256(other).hexdigest()
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        sha256_while_unchanged(path)

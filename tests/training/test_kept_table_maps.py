@@ -1,6 +1,7 @@
 """Maps of the videos of a table: computed once, and not held by who only wants them kept."""
 
 import gc
+import shutil
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from mule import build_maps
 from mule.config import ConfigError, experiment_from
 from mule.datasets.table_files import read_actor_table
 from mule.errors import WeightsError
+from mule.features.extraction import Extractor
 from mule.features.feature_files import VideoFeatures
 
 
@@ -80,6 +82,37 @@ def test_maps_that_were_kept_are_those_that_are_asked_for(frozen):
     features = build_maps.kept_features(frozen, frozen.data, videos, table=table)
     assert [each.key_time_s.tolist() for each in features.values()] == [[0.5, 1.0]] * len(FOUR)
     assert not torch.equal(features["film0"].context, features["film1"].context)
+
+
+def test_maps_that_were_read_are_read_again_when_the_video_or_the_weights_have_changed(frozen, monkeypatch):
+    read: list[str] = []
+    extract = Extractor.extract
+
+    def noticed(self, path, key_times):
+        read.append(path.stem)
+        return extract(self, path, key_times)
+
+    monkeypatch.setattr(Extractor, "extract", noticed)
+    table = read_actor_table(frozen.data.root / "actors.csv")
+    videos = {film: frozen.data.root / "videos" / f"{film}.mp4" for film in FOUR}
+
+    def asked(*films):
+        read.clear()
+        return build_maps.kept_features(
+            frozen, frozen.data, {film: videos[film] for film in films}, table=table
+        )
+
+    first = asked("film0", "film1")
+    assert read == ["film0", "film1"]
+    again = asked("film2", "film1")
+    assert read == ["film2"]
+    assert again["film1"] is first["film1"]
+    shutil.copyfile(videos["film3"], videos["film1"])
+    assert not torch.equal(asked("film0", "film1")["film1"].context, first["film1"].context)
+    assert read == ["film1"]
+    frozen.backbone.weights.write_bytes(b"others")
+    asked("film0")
+    assert read == ["film0"]
 
 
 def test_maps_of_a_backbone_that_is_trained_are_not_kept(frozen):
