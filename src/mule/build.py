@@ -21,6 +21,7 @@ from mule.config import (
     Experiment,
     OptimizerSettings,
     ScheduleSettings,
+    TableData,
     differences,
     experiment_toml,
     load_experiment,
@@ -127,7 +128,8 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
     settings, system = experiment.training, find_system(experiment.system)
     seed_chance(experiment.seed)
     model, backbone = build_networks(experiment)
-    initialise(backbone, experiment)
+    if not (experiment.backbone.frozen and isinstance(experiment.data, TableData)):
+        initialise(backbone, experiment)  # else it is loaded when a map is missing, and most often none is
     pixels = normalisation(experiment)
     data = (
         build_kept_data(experiment, backbone, normalisation=pixels, noted=listener.noted)
