@@ -146,7 +146,7 @@ class RelationModel(nn.Module):
             outputs=outputs,
             evidence=self.head.evidence_from(outputs),
             features=related,
-            context=torch.stack([each.mean(dim=(1, 2)) for each in scene.context]),
+            context=scene.context_means,
             actor_clip_index=scene.actor_clip_index,
         )
 

@@ -18,6 +18,29 @@ from mule.relations.maps import PUBLISHED, ActorFeature, MapRelations, RelationS
 from mule.relations.scene import SceneFeatures
 
 
+class ActorContextMixing(nn.Module):
+    """W = [W_A | W_X]: the 1×1 convolution of the concatenation, kept as one weight and used in two parts."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.weight = nn.Conv2d(2 * channels, width, 1, bias=False).weight
+
+    def forward(self, scene: SceneFeatures) -> tuple[Float[Tensor, "actors width"], tuple[SizedContext, ...]]:
+        """W_A·A of each actor, and W_X·X of the clips of each size."""
+        if scene.channels != self.channels:
+            raise ShapeError(f"features must have {self.channels} channels; got {scene.channels}.")
+        of_actors, of_context = self.weight.flatten(1).split(self.channels, dim=1)
+        context = (
+            SizedContext(
+                clips=scene.actor_clip_index.new_tensor(clips),
+                maps=F.linear(torch.stack([scene.context[clip].movedim(0, 2) for clip in clips]), of_context),
+            )
+            for clips in scene.clips_by_size()
+        )
+        return F.linear(scene.actors, of_actors), tuple(context)
+
+
 class AcarRelations(nn.Module):
     """One feature per actor, after actors have attended to each other at every cell of the context."""
 
@@ -25,7 +48,7 @@ class AcarRelations(nn.Module):
         super().__init__()
         self.channels = channels
         self.settings = replace(settings, slope=0.0, block_slope=0.0, is_normalised=False)
-        self.mixing = nn.Conv2d(2 * channels, settings.width, 1, bias=False)
+        self.mixing = ActorContextMixing(channels, settings.width)
         self.maps = MapRelations(self.settings)
         self.actor = ActorFeature(channels, self.settings)
 
@@ -36,17 +59,6 @@ class AcarRelations(nn.Module):
 
     def forward(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
         """One relational feature per actor, in the scene's order."""
-        if scene.channels != self.channels:
-            raise ShapeError(f"features must have {self.channels} channels; got {scene.channels}.")
-        of_actors, of_context = self.mixing.weight.flatten(1).split(self.channels, dim=1)
-        context = tuple(
-            SizedContext(
-                clips=scene.actor_clip_index.new_tensor(clips),
-                maps=F.linear(torch.stack([scene.context[clip] for clip in clips]).movedim(1, 3), of_context),
-            )
-            for clips in scene.clips_by_size()
-        )
-        related, _ = self.maps(
-            F.linear(scene.actors, of_actors), scene.actor_clip_index, context, num_asking=len(scene.actors)
-        )
+        of_actors, context = self.mixing(scene)
+        related, _ = self.maps(of_actors, scene.actor_clip_index, context, num_asking=len(scene.actors))
         return self.actor(related, scene.actors)

@@ -1,6 +1,7 @@
 """What relations are made of: the context of every clip, and the actors and objects found in it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +46,11 @@ class SceneFeatures:
     def channels(self) -> int:
         """C: the length of every feature."""
         return self.actors.shape[1]
+
+    @cached_property
+    def context_means(self) -> Float[Tensor, "clips channels"]:
+        """X of each clip, averaged over its cells."""
+        return torch.stack([each.mean(dim=(1, 2)) for each in self.context])
 
     def clips_by_size(self) -> list[list[int]]:
         """The clips whose maps have as many rows and columns as each other: they can be worked on together."""
