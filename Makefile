@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format bench deviations builtin setup clean
+.PHONY: demo test quick check format bench walks deviations builtin setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -35,6 +35,9 @@ format: $(READY)
 
 bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHMARKS.md
 	$(BIN)/python -m bench.speed
+
+walks: $(READY)           ## how far it is from four commands to their aim: files, lines, levels
+	$(BIN)/python -m bench.walks
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations

@@ -1,0 +1,45 @@
+"""What earlier versions saved still loads and still says the same: runs, bundles, memories and experiments."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mule.build import load_run
+from mule.config import load_experiment
+from mule.memory.files import read_memory
+from mule.watching.watch import watch
+
+SAVED = Path(__file__).parent / "saved"
+
+
+def test_a_run_saved_by_version_0_1_loads():
+    run = load_run(SAVED / "run")
+    assert len(run.classes) == 14
+    assert run.experiment.system == "mule"
+
+
+def test_a_memory_saved_by_version_0_1_loads():
+    content = read_memory(SAVED / "run" / "memory.safetensors")
+    assert len(content.memory) == 27
+    assert len(content.held_out) == 38
+
+
+@pytest.mark.parametrize("path", sorted((SAVED / "experiments").iterdir()), ids=lambda path: path.stem)
+def test_an_experiment_saved_with_a_run_loads(path):
+    assert load_experiment(path).seed == 10
+
+
+def test_a_bundle_saved_by_version_0_1_says_of_a_video_what_it_said_then():
+    seen = watch(SAVED / "take" / "videos" / "clip_000000.mp4", model=SAVED / "bundle")
+    now = [json.loads(moment.model_dump_json()) for moment in seen]
+    then = json.loads((SAVED / "moments.json").read_text())
+    assert _rounded(now) == _rounded(then)
+
+
+def _rounded(value):
+    if isinstance(value, float):
+        return float(f"{value:.3g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
