@@ -8,7 +8,7 @@ READY  := .venv/.ready
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
 
-FIRST := baselines cli comparison datasets detection distributed docs evaluation evidence
+FIRST := cli comparison core data detection distributed docs evaluation evidence inference stage
 LAST  := training video watching
 
 # In three parts, so that no process runs thousands of tests.

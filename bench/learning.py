@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from bench.timing import machine, replace_section
-from mule.datasets.stage.stage_set import StageSet
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.features.csn import CSN
-from mule.features.tiny import TinySlowFast
-from mule.features.x3d import X3D
+from mule.features.backbones.csn import CSN
+from mule.features.backbones.tiny import TinySlowFast
+from mule.features.backbones.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
+from mule.stage.stage_set import StageSet
 from mule.systems.catalogue import SYSTEMS, tiny_sizes
 
 NUM_CLIPS = 64

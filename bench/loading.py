@@ -17,12 +17,12 @@ import torch
 
 from bench.timing import Comparison
 from bench.video import rendered
-from mule.datasets.loading import ClipLoader, ReadAhead
-from mule.datasets.samples import ClipName, ClipSample, ClipSamples
-from mule.datasets.sampling import ClipSampler
-from mule.datasets.table import ActorTable
-from mule.datasets.video_clips import ClipReading, VideoClips
-from mule.datasets.views import SMALL_TRAINING_VIEW, ClipView, TrainingView, WholeView
+from mule.data.batches.loading import ClipLoader, ReadAhead
+from mule.data.batches.samples import ClipName, ClipSample, ClipSamples
+from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.video_clips import ClipReading, VideoClips
+from mule.data.batches.views import SMALL_TRAINING_VIEW, ClipView, TrainingView, WholeView
+from mule.data.table.table import ActorTable
 
 STEP_S = 0.25
 REPEATS = 3

@@ -6,9 +6,9 @@ import torch
 from torch.distributions import Beta, kl_divergence
 
 from bench.timing import Comparison, take_turns
+from mule.core.records import Evidence
 from mule.novelty.scores import belief_novelty
 from mule.objective.beta_loss import beta_loss
-from mule.records import Evidence
 
 ACTORS, CLASSES = 4096, 60
 

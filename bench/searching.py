@@ -19,7 +19,7 @@ from mule.memory.files import read_memory
 from mule.memory.kernel import nearest
 from mule.memory.memory import EvidenceMemory, unit_features
 from mule.memory.search import MOST_EXACT, EntrySearch, recall
-from mule.watching.bundle import MEMORY, builtin_folder
+from mule.watching.engine.bundle import MEMORY, builtin_folder
 
 MANY, FEWER = 1_100_000, 200_000
 NUM_QUERIES, NUM_NEIGHBOURS = 256, 20

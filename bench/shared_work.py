@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.backbones import seeded
-from mule.features.i3d import I3D
-from mule.features.slowfast import SlowFast, Variant
-from mule.features.weights import Backbone
-from mule.features.x3d import FACTORS, X3D
+from mule.features.backbones.i3d import I3D
+from mule.features.backbones.slowfast import SlowFast, Variant
+from mule.features.backbones.x3d import FACTORS, X3D
+from mule.features.weights.cards import Backbone
 
 STEPS_FRAMES = (30, 16, 8, 4, 2)
 SMALL_PX = 32

@@ -22,7 +22,7 @@ from bench import (
     watching,
 )
 from bench.timing import Comparison, machine, replace_section
-from mule.heap import keep_freed_memory
+from mule.core.heap import keep_freed_memory
 
 PAGE = Path("docs/BENCHMARKS.md")
 PRINTED: dict[str, Callable[[], None]] = {

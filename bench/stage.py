@@ -1,6 +1,6 @@
 """How fast Stage is drawn: clips of 32 frames, 96 × 128 pixels, 1 to 4 actors."""
 
-from mule.datasets.stage.speed import clips_per_second
+from mule.stage.speed import clips_per_second
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mule.build import run_experiment
-from mule.config import load_experiment
-from mule.heap import keep_freed_memory
+from mule.core.config import load_experiment
+from mule.core.heap import keep_freed_memory
+from mule.training.build import run_experiment
 from mule.training.curves import METRICS, read_metrics
 from mule.training.parts import Silence
 

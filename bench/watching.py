@@ -24,18 +24,18 @@ from unittest.mock import patch
 
 import torch
 
-from mule.build import build_networks, initialise
-from mule.config import Experiment, load_experiment
-from mule.datasets.stage.export import Export, write_dataset
-from mule.datasets.stage.stage_set import StageSet
-from mule.errors import MuleError
-from mule.heap import keep_freed_memory
+from mule.core.config import Experiment, load_experiment
+from mule.core.errors import MuleError
+from mule.core.heap import keep_freed_memory
 from mule.model import MuleModel
-from mule.watching import watch as watching
-from mule.watching.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOutOutputs, usual_novelty
-from mule.watching.judging import Judge
-from mule.watching.seeing import clip_needs
-from mule.watching.usual import NO_TRACK
+from mule.stage.export import Export, write_dataset
+from mule.stage.stage_set import StageSet
+from mule.training.build import build_networks, initialise
+from mule.watching.engine import watch as watching
+from mule.watching.engine.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOutOutputs, usual_novelty
+from mule.watching.engine.judging import Judge
+from mule.watching.engine.seeing import clip_needs
+from mule.watching.engine.usual import NO_TRACK
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

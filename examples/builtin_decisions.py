@@ -6,8 +6,8 @@ from typing import Any
 
 from examples.builtin_takes import Cast, mixed_take, write_take
 from mule.training.checkpoint import write_whole
-from mule.watching.bundle import BUILTIN, read_bundle
-from mule.watching.watch import WatchSettings, open_watch
+from mule.watching.engine.bundle import BUILTIN, read_bundle
+from mule.watching.engine.watch import WatchSettings, open_watch
 
 DECISIONS = Path(__file__).parent.parent / "tests" / "watching" / "builtin_decisions.json"
 SHORT = Cast(seed=600, num_known=2, num_novel=1, seconds=4.0)

@@ -17,10 +17,10 @@ from examples.builtin_takes import (
     write_truth,
 )
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.evaluation.metrics import auroc
-from mule.watching.bundle import Bundle
+from mule.metrics import auroc
+from mule.watching.engine.bundle import Bundle
+from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Judgement, Moment
-from mule.watching.watch import WatchSettings, open_watch
 
 SIZES = ((120, 160), (180, 240), (240, 320))
 """Takes come in these sizes in turn."""

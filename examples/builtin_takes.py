@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mule.datasets.stage.classes import SCENES, Scene, stage_split
-from mule.datasets.stage.export import LEAST_VISIBILITY
-from mule.datasets.stage.plans import FRAME_RATE, Plan
-from mule.datasets.stage.rendering import Size, StageClip, render_chunks
-from mule.datasets.stage.takes import TakeRecipe, plan_take
 from mule.detection.boxes import iou_matrix
+from mule.stage.classes import SCENES, Scene, stage_split
+from mule.stage.export import LEAST_VISIBILITY
+from mule.stage.plans import FRAME_RATE, Plan
+from mule.stage.rendering import Size, StageClip, render_chunks
+from mule.stage.takes import TakeRecipe, plan_take
 from mule.training.checkpoint import write_whole
 from mule.video.encode import VideoWriter
 from mule.watching.moments import Moment, SeenActor

@@ -19,10 +19,10 @@ from rich.table import Table
 from examples.builtin_scores import metrics, p_value_of, takes, watched
 from examples.builtin_takes import Cast, TrueActor, Truth, matched, mixed_take, write_take
 from mule.video.sources import video_source
-from mule.watching.bundle import BUILTIN, THUMBNAILS, Bundle, read_bundle
+from mule.watching.engine.bundle import BUILTIN, THUMBNAILS, Bundle, read_bundle
+from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Moment, SeenActor
-from mule.watching.results import recorded, write_outputs
-from mule.watching.watch import WatchSettings, open_watch
+from mule.watching.outputs.results import recorded, write_outputs
 
 FOLDER = Path("runs/demo")
 CAST, TAKE = Cast(seed=20, num_known=3, num_novel=1, seconds=20.0), 20

@@ -13,11 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mule.core.records import Evidence
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.objective.beta_loss import Reduction, beta_loss
 from mule.objective.hsic import Estimator, static_bias
 from mule.objective.primal_dual import Constraint, Objective, PrimalDual, StepReport
-from mule.records import Evidence
 
 NUM_KNOWN, NUM_NOVEL, NUM_SCENES = 12, 6, 12
 LATENT, MOTION, SCENE = 16, 48, 12

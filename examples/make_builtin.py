@@ -32,12 +32,12 @@ from examples.train_detector import (
     read_frames,
     train_detector,
 )
-from mule.config import experiment_toml, load_experiment
+from mule.core.config import experiment_toml, load_experiment
 from mule.detection.centres import CentreDetector, centre_detector_file, read_centre_detector
 from mule.detection.detections import PERSON
 from mule.memory.files import read_memory
 from mule.training.checkpoint import write_whole
-from mule.watching.bundle import (
+from mule.watching.engine.bundle import (
     BUILTIN,
     DETECTOR,
     EXPERIMENT,
@@ -47,9 +47,9 @@ from mule.watching.bundle import (
     read_bundle,
     write_bundle,
 )
-from mule.watching.calibrating import WatchedActors
+from mule.watching.engine.calibrating import WatchedActors
+from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Moment
-from mule.watching.watch import WatchSettings, open_watch
 
 NUM_TAKES, TRAIN_SEED, TAKE_SECONDS = 320, 100, 24
 FIRST_VAL, FIRST_TEST = 285, 310

@@ -34,3 +34,34 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs shared data: no folder {folder} (set MULE_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """Where the rendered clips of tiny runs are kept."""
+    return tmp_path_factory.mktemp("stage")
+
+
+@pytest.fixture(scope="session")
+def asked(root, tmp_path_factory):
+    """A comparison of MULE as printed, a rival without relations, and the reference, over two steps each."""
+    from tiny_rows import JUDGING, contestants
+
+    from mule.comparison.compare import Asked
+
+    return Asked(
+        contestants(root, "mule-literal-without-aco-r", "slowfast", "bce-aco-r"),
+        tmp_path_factory.mktemp("compared"),
+        judging=JUDGING,
+        num_workers=0,
+    )
+
+
+@pytest.fixture(scope="session")
+def done(asked):
+    """That comparison, run once; tests look at it and leave it as it is."""
+    from tiny_rows import silent, watched_by_nobody
+
+    from mule.comparison.compare import compare
+
+    return compare(asked, watch=watched_by_nobody, noted=silent)

@@ -3,9 +3,9 @@
 import numpy as np
 from clock_videos import clock_video
 
-from mule.datasets.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
-from mule.datasets.table import ActorTable
-from mule.datasets.table_files import read_actor_table, write_actor_table
+from mule.data.split.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
+from mule.data.table.files import read_actor_table, write_actor_table
+from mule.data.table.table import ActorTable
 
 FOUR: tuple[str, ...] = ("film0", "film1", "film2", "film3")
 SIDES = SideVideos(("film0", "film1"), ("film2",), ("film3",))

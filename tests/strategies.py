@@ -5,7 +5,7 @@ import inspect
 import torch
 from hypothesis import strategies as st
 
-from mule.records import Evidence
+from mule.core.records import Evidence
 
 
 @st.composite

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mule.build import load_run
-from mule.config import load_experiment
+from mule.core.config import load_experiment
 from mule.memory.files import read_memory
-from mule.watching.watch import watch
+from mule.training.build import load_run
+from mule.watching.engine.watch import watch
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -22,6 +22,7 @@ def test_a_run_saved_by_version_0_1_loads():
 def test_a_memory_saved_by_version_0_1_loads():
     content = read_memory(SAVED / "run" / "memory.safetensors")
     assert len(content.memory) == 27
+    assert content.held_out is not None
     assert len(content.held_out) == 38
 
 

@@ -6,8 +6,8 @@ from functools import cache
 
 import torch
 
-from mule.features.keymaps import KEY_MAPS, KeyMap
-from mule.features.weights import build_backbone
+from mule.features.weights.cards import build_backbone
+from mule.features.weights.keymaps import KEY_MAPS, KeyMap
 
 
 def inverse(key_map):

@@ -7,21 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mule.core.errors import MuleError
+    from mule.core.heap import keep_freed_memory
+    from mule.core.records import Evidence, Novelty, Opinion
     from mule.detection.detector import YoloxDetector
     from mule.detection.tracks import link_actors
-    from mule.errors import MuleError
     from mule.evaluation.ava import evaluate_ava
     from mule.evaluation.coverage import coverage
     from mule.evaluation.mean_ap import mean_average_precision
-    from mule.evaluation.metrics import auroc, threshold_at_false_alarm_rate
     from mule.evaluation.open_set import evaluate_open_set
     from mule.evidence.fusion import fused_evidence
     from mule.evidence.head import EvidenceHead
     from mule.evidence.opinion import combined_belief, opinion_from
-    from mule.features.loading import load_backbone
     from mule.features.pooling import box_features, context_map
-    from mule.features.published import find_card
-    from mule.heap import keep_freed_memory
+    from mule.features.weights.loading import load_backbone
+    from mule.features.weights.published import find_card
+    from mule.metrics import auroc, threshold_at_false_alarm_rate
     from mule.novelty.calibration import CalibratedScore
     from mule.novelty.combining import CombinedScore
     from mule.novelty.drift import DriftAlarm
@@ -47,18 +48,17 @@ if TYPE_CHECKING:
     )
     from mule.objective.primal_dual import Constraint, Objective, PrimalDual
     from mule.objective.ranks import gather_actors
-    from mule.records import Evidence, Novelty, Opinion
     from mule.video.reading import frames_at, read_clips
     from mule.video.sources import video_source
-    from mule.watching.watch import watch
+    from mule.watching.engine.watch import watch
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {
-    "MuleError": "errors",
-    "Evidence": "records",
-    "Opinion": "records",
-    "Novelty": "records",
+    "MuleError": "core.errors",
+    "Evidence": "core.records",
+    "Opinion": "core.records",
+    "Novelty": "core.records",
     "EvidenceHead": "evidence.head",
     "opinion_from": "evidence.opinion",
     "combined_belief": "evidence.opinion",
@@ -89,18 +89,18 @@ _MODULE_OF = {
     "DriftAlarm": "novelty.drift",
     "fused_evidence": "evidence.fusion",
     "coverage": "evaluation.coverage",
-    "keep_freed_memory": "heap",
-    "auroc": "evaluation.metrics",
-    "threshold_at_false_alarm_rate": "evaluation.metrics",
+    "keep_freed_memory": "core.heap",
+    "auroc": "metrics",
+    "threshold_at_false_alarm_rate": "metrics",
     "evaluate_open_set": "evaluation.open_set",
     "evaluate_ava": "evaluation.ava",
     "mean_average_precision": "evaluation.mean_ap",
-    "watch": "watching.watch",
+    "watch": "watching.engine.watch",
     "video_source": "video.sources",
     "read_clips": "video.reading",
     "frames_at": "video.reading",
-    "load_backbone": "features.loading",
-    "find_card": "features.published",
+    "load_backbone": "features.weights.loading",
+    "find_card": "features.weights.published",
     "box_features": "features.pooling",
     "context_map": "features.pooling",
     "YoloxDetector": "detection.detector",

@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
+from mule.core.records import Evidence
 from mule.evidence.clips import of_strongest, strongest_actors
 from mule.evidence.fusion import along_tracks
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import DETECTION_HEAD, LOOK, RoiSampling, box_features, context_map, roi_align
-from mule.records import Evidence
 from mule.relations.scene import SceneFeatures
 
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.features import frozen
+from mule.features.backbones.x3d import X3D
 from mule.features.frozen import FrozenBackbone
-from mule.features.published import WEIGHT_CARDS
-from mule.features.x3d import X3D
+from mule.features.weights.published import WEIGHT_CARDS
 
 
 @pytest.fixture

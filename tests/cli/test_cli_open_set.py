@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mule.cli.main import app
-from mule.evaluation.metrics import MEASURES
+from mule.metrics import MEASURES
 
 SCORES = "novelty,is_novel,group\n0.1,0,a\n0.2,0,b\n0.9,1,a\n0.15,1,a\n"
 

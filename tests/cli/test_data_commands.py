@@ -9,8 +9,8 @@ from clock_videos import clock_video
 from typer.testing import CliRunner
 
 from mule.cli.data import app
-from mule.datasets.table_files import read_actor_table
-from mule.errors import MuleError
+from mule.core.errors import MuleError
+from mule.data.table.files import read_actor_table
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id"
 ROWS = [

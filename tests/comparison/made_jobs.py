@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from mule.cli.evaluate import app
 from mule.comparison.agreement import agreement_sheets, agreements, read_aurocs
-from mule.errors import AnnotationError, RangeError
-from mule.report.formats import outcomes_csv
-from mule.report.outcomes import Outcome, Trial
+from mule.core.errors import AnnotationError, RangeError
+from mule.evaluation.formats import outcomes_csv
+from mule.evaluation.outcomes import Outcome, Trial
 
 SCORES = ("PE", "knn", "memory", "vim", "odin")
 

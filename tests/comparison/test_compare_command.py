@@ -14,7 +14,7 @@ from mule.cli.compare import compare
 from mule.cli.evaluate import app as evaluate_app
 from mule.cli.main import app as main_app
 from mule.comparison import equal
-from mule.config import StageData, experiment_toml
+from mule.core.config import StageData, experiment_toml
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
 

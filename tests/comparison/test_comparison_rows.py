@@ -11,9 +11,9 @@ from mule.comparison import equal, rows
 from mule.comparison.compare import compare, quickened
 from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched, with_steps
 from mule.comparison.rows import Contestant, finish_row, planned_rows, require_same_rows, results_of
-from mule.config import ConfigError, StageData
-from mule.errors import MuleError
-from mule.report.outcomes import Trial
+from mule.core.config import ConfigError, StageData
+from mule.core.errors import MuleError
+from mule.evaluation.outcomes import Trial
 
 
 def test_no_experiments_and_two_of_one_name_are_refused(root, tmp_path):

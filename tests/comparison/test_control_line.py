@@ -8,9 +8,9 @@ from tiny_rows import JUDGING, tiny_experiment
 from mule.comparison.controls import CONTROL, control_note, with_control
 from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.rows import Row
-from mule.datasets.splits import ClassSets, SideVideos
-from mule.datasets.table import ActorTable
-from mule.report.outcomes import PAPER_MEASURES, Comparison, MethodRow, Trial
+from mule.data.split.splits import ClassSets, SideVideos
+from mule.data.table.table import ActorTable
+from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, MethodRow, Trial
 
 FILMS = ("film0", "film1", "film2", "film3", "film4")
 BARE = Comparison((MethodRow("mule"),), PAPER_MEASURES, ())

@@ -13,7 +13,7 @@ import pytest
 from made_jobs import MadeJob, do
 
 from mule.comparison.engines import JobFailure, run_jobs
-from mule.errors import MuleError, RangeError
+from mule.core.errors import MuleError, RangeError
 
 
 def ignored(_):

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.comparison.far import against_far, doubtful_names
-from mule.comparison.judging import Judging, judged, yardstick_of
 from mule.comparison.run_means import mean_sheets
-from mule.comparison.score_rules import score_rules
-from mule.datasets.samples import ClipName
-from mule.errors import RangeError
-from mule.report.formats import markdown
+from mule.core.errors import RangeError
+from mule.data.batches.samples import ClipName
+from mule.evaluation.formats import markdown
+from mule.inference.judging import Judging, judged, yardstick_of
+from mule.inference.score_rules import score_rules
 
 FACTS = {"key": "", "system": "mule", "side": "far", "side_digest": "", "weights_sha256": "0" * 64}
 

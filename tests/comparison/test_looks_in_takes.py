@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from mule.cli import remember
 from mule.cli.main import app
-from mule.comparison.judging import Judging
 from mule.comparison.looks import Takes, judge_takes
-from mule.comparison.score_rules import score_rules
-from mule.comparison.tracks import by_track
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.inference.judging import Judging
+from mule.inference.score_rules import score_rules
+from mule.inference.tracks import by_track
 
 JUDGING = Judging(scores=("joint-energy",), dropout_passes=0, resamples=0)
 

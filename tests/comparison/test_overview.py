@@ -11,8 +11,8 @@ from mule.comparison.overview import overview
 from mule.comparison.page import Told, all_tables, write_docs
 from mule.comparison.results_pages import read_results_page
 from mule.comparison.sheets import every_comparison, judged_comparison
-from mule.errors import AnnotationError, RangeError
-from mule.report.outcomes import PAPER_MEASURES, Contender
+from mule.core.errors import AnnotationError, RangeError
+from mule.evaluation.outcomes import PAPER_MEASURES, Contender
 
 SIDE = "test-uniform"
 AUROC = next(each for each in PAPER_MEASURES if each.key == "auroc")

@@ -7,9 +7,9 @@ import pytest
 from made_films import SIDES, WALK_RUN_FLY, settings_on, two_in_each_film, write_films
 from tiny_rows import JUDGING, silent, tiny_experiment
 
-from mule.comparison import sides
 from mule.comparison.rows import Contestant, planned_rows, prepare
-from mule.datasets.splits import ClassSets, SideVideos
+from mule.data.split.splits import ClassSets, SideVideos
+from mule.inference import sides
 
 
 @pytest.fixture

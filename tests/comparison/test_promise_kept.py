@@ -7,9 +7,9 @@ import pytest
 from made_outputs import made_outputs
 
 from mule.comparison.promise import coverage_sheet, known_coverage
-from mule.datasets.samples import ClipName
-from mule.errors import TooFewActors
-from mule.report.formats import markdown
+from mule.core.errors import TooFewActors
+from mule.data.batches.samples import ClipName
+from mule.evaluation.formats import markdown
 
 HELD_OUT = np.arange(99.0)
 """At most 5 % are promised by the fifth largest, 94: of a hundred, five lie above."""

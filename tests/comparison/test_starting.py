@@ -7,10 +7,10 @@ import safetensors.torch
 import torch
 from tiny_rows import JUDGING, contestants, silent, times_of, tiny_experiment, watched_by_nobody
 
-from mule.build import backbone_weights, build_networks, initialise
 from mule.comparison.compare import Asked, compare
 from mule.comparison.rows import Contestant
-from mule.config import ConfigError
+from mule.core.config import ConfigError
+from mule.training.build import backbone_weights, build_networks, initialise
 
 
 def asked_for(root, out, **changes):

@@ -6,11 +6,11 @@ import pickle
 import pytest
 import torch
 
+from mule.core.errors import AnnotationError
 from mule.detection.box_table import FrameKey
 from mule.detection.coco import COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PERSON
 from mule.detection.files import load_ava_csv, load_boxes, load_boxes_by_frame, load_coco
-from mule.errors import AnnotationError
 
 AVA = """\
 1j20qq1JyX4,0902,0.100,0.200,0.500,0.800,12,0.95

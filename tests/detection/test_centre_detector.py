@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mule.core.errors import DetectorError, ShapeError
 from mule.detection.centres import (
     STRIDE,
     CentreDetector,
@@ -13,7 +14,6 @@ from mule.detection.centres import (
     read_centre_detector,
 )
 from mule.detection.detector import Detector
-from mule.errors import DetectorError, ShapeError
 
 NAMES = ("person", "ball", "box")
 

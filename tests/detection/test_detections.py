@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.detection.detections import (
     PERSON,
     Detections,
@@ -10,7 +11,6 @@ from mule.detection.detections import (
     no_detections,
     split_actors_and_objects,
 )
-from mule.errors import NotFinite, RangeError, ShapeError
 
 CAR = 2
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from mule.core.errors import DetectorError, RangeError, ShapeError
 from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS
 from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES
 from mule.detection.detections import PERSON
 from mule.detection.detector import YoloxDetector, anchor_grid, decode_boxes, letterbox, require_rgb_frames
-from mule.errors import DetectorError, RangeError, ShapeError
 
 SIDE = 64
 NUM_ANCHORS = 8 * 8 + 4 * 4 + 2 * 2

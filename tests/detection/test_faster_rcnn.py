@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from mule.core.errors import DetectorError
 from mule.detection.coco import COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PERSON
 from mule.detection.faster_rcnn import FasterRcnnDetector, load_faster_rcnn
-from mule.errors import DetectorError
 
 
 class Saying(nn.Module):

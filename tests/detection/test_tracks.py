@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bench.tracking import SURE_SCORE, idf1, link_greedily, link_truly, render_crowd
+from mule.core.errors import RangeError
 from mule.detection.boxes import cxcywh_from_xyxy
 from mule.detection.detections import PERSON, Detections, no_detections
 from mule.detection.tracks import (
@@ -21,7 +22,6 @@ from mule.detection.tracks import (
     motion_from_boxes,
     predicted,
 )
-from mule.errors import RangeError
 
 CAR = 2
 

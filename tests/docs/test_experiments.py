@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mule.build import build_constraints, build_model, build_schedule
-from mule.config import TableData, experiment_toml, load_experiment
+from mule.core.config import TableData, experiment_toml, load_experiment
 from mule.systems.catalogue import find_system
+from mule.training.build import build_constraints, build_model, build_schedule
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*.toml"))
 

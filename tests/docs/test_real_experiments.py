@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mule.build import build_networks
-from mule.config import TableData, load_experiment
+from mule.core.config import TableData, load_experiment
 from mule.model import KeptMaps
+from mule.training.build import build_networks
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*_i3d*.toml"))
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mule.errors import AnnotationError
+from mule.core.errors import AnnotationError
 from mule.evaluation.ava_files import (
     FrameNumbers,
     evaluate_ava_files,

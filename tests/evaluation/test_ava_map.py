@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from strategies import unchecked
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.evaluation import ava
 from mule.evaluation.ava import ActionBoxes, ScoredActionBoxes, evaluate_ava
 

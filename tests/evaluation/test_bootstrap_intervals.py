@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.evaluation import intervals
 from mule.evaluation.intervals import bootstrap_intervals
-from mule.evaluation.metrics import MEASURES, operating_curve
+from mule.metrics import MEASURES, operating_curve
 
 
 def gaussian_actors(num_known, num_novel, shift, generator):

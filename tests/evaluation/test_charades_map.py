@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from mule.errors import AnnotationError, RangeError, ShapeError
+from mule.core.errors import AnnotationError, RangeError, ShapeError
 from mule.evaluation.charades import (
     evaluate_charades_files,
     evaluate_charades_official,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from mule.errors import NotFinite, TooFewActors
+from mule.core.errors import NotFinite, TooFewActors
 from mule.evaluation.control import control_without_pixels
 
 CLIP = [1.3, 320.0, 240.0]

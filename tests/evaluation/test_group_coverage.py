@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.evaluation.coverage import clopper_pearson, coverage, holm_rejects
 
 

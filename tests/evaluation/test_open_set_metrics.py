@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mule.errors import NotFinite, RangeError, ShapeError
-from mule.evaluation import metrics
-from mule.evaluation.metrics import (
+from mule import metrics
+from mule.core.errors import NotFinite, RangeError, ShapeError
+from mule.metrics import (
     MEASURES,
     auroc,
     average_precision_known,

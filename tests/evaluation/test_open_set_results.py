@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from mule.errors import AnnotationError, RangeError
-from mule.evaluation.metrics import MEASURES, operating_curve
+from mule.core.errors import AnnotationError, RangeError
 from mule.evaluation.open_set import evaluate_open_set, evaluate_open_set_file, read_open_set_scores
 from mule.evaluation.results import OpenSetMeasures, UndefinedMeasures
+from mule.metrics import MEASURES, operating_curve
 
 
 def actors(num_known, num_novel, seed=0):

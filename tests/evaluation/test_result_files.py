@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mule.errors import MuleError
+from mule.core.errors import MuleError
 from mule.evaluation import results
 from mule.evaluation.results import MeanApResult, require_place, write_json
 

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.baselines.dear import DearOutput
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
+from mule.core.records import Evidence
 from mule.evidence.clips import of_strongest, strongest_actors
 from mule.model import ModelOutput
-from mule.records import Evidence
+from mule.rivals.networks.dear import DearOutput
 
 CLASSES = 3
 

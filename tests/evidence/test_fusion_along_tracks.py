@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import evidences, unchecked
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
+from mule.core.records import Evidence
 from mule.evidence.fusion import (
     LookSums,
     along_tracks,
@@ -19,7 +20,6 @@ from mule.evidence.fusion import (
     sums_along_tracks,
 )
 from mule.evidence.opinion import opinion_from
-from mule.records import Evidence
 
 correlations = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 

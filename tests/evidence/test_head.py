@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unchecked
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.evidence.head import EVIDENCE_FUNCTIONS, EvidenceHead, exp_evidence
 
 

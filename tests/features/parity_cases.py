@@ -9,12 +9,12 @@ import oracles
 import torch
 from seeded_weights import seeded_clip, seeded_model
 
-from mule.features import keymaps
-from mule.features.csn import CSN
-from mule.features.i3d import I3D
+from mule.features.backbones.csn import CSN
+from mule.features.backbones.i3d import I3D
+from mule.features.backbones.slowfast import R50_8X8, R101_8X8, R101_50_50, SlowFast
+from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.pooling import box_features, context_map
-from mule.features.slowfast import R50_8X8, R101_8X8, R101_50_50, SlowFast
-from mule.features.x3d import FACTORS, X3D
+from mule.features.weights import keymaps
 
 
 @dataclass(frozen=True)

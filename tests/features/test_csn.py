@@ -4,7 +4,7 @@ import pytest
 import torch
 from seeded_weights import seeded_clip
 
-from mule.features.csn import CSN, Bottleneck
+from mule.features.backbones.csn import CSN, Bottleneck
 
 
 def on_meta(*arguments, **options):

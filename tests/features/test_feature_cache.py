@@ -14,7 +14,7 @@ from safetensors import safe_open
 from strategies import unchecked
 from tiny_extraction import render, render_images, tiny_recipe
 
-from mule.errors import FeatureFileError, RangeError, ShapeError, VideoError
+from mule.core.errors import FeatureFileError, RangeError, ShapeError, VideoError
 from mule.features.cache import CacheEntry, Every, feature_key, times_from, video_sha256
 from mule.features.feature_files import VideoFeatures, read_features, write_features
 from mule.video.clips import ClipShape

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tiny_extraction import context_directly, every, render, render_images, tiny_backbone
 
-from mule.errors import FeatureFileError, NotFinite, RangeError, VideoError
+from mule.core.errors import FeatureFileError, NotFinite, RangeError, VideoError
 from mule.features.cache import Every
 from mule.features.extraction import Extractor, Progress
 from mule.features.pooling import box_features

@@ -2,7 +2,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
 from mule.features.maps import FeatureMaps
 
 

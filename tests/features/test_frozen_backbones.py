@@ -8,13 +8,13 @@ import pytest
 import torch
 from tiny_extraction import TinyBackbone, tiny_backbone, tiny_recipe
 
-from mule.errors import RangeError, WeightsError
+from mule.core.errors import RangeError, WeightsError
 from mule.features import frozen
+from mule.features.backbones.slowfast import slow_frame_positions
 from mule.features.cache import Every, feature_key
 from mule.features.frozen import FrozenBackbone, frozen_backbone
-from mule.features.published import WEIGHT_CARDS
-from mule.features.slowfast import slow_frame_positions
-from mule.features.weights import NORMALISATIONS
+from mule.features.weights.cards import NORMALISATIONS
+from mule.features.weights.published import WEIGHT_CARDS
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.errors import RangeError
-from mule.features.i3d import I3D, same_max_pool, same_padding
-from mule.features.keymaps import I3D_FROM_JAX
+from mule.core.errors import RangeError
+from mule.features.backbones.i3d import I3D, same_max_pool, same_padding
+from mule.features.weights.keymaps import I3D_FROM_JAX
 
 
 @given(size=st.integers(1, 40), kernel=st.integers(1, 8), stride=st.integers(1, 4))

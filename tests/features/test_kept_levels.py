@@ -4,13 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mule.build_maps import as_seen
-from mule.config import ConfigError, TableData, experiment_from
-from mule.errors import RangeError
-from mule.features.i3d import I3D
-from mule.features.published import find_card
+from mule.core.config import ConfigError, TableData, experiment_from
+from mule.core.errors import RangeError
+from mule.features.backbones.i3d import I3D
+from mule.features.weights.published import find_card
 from mule.model import KeptMaps
 from mule.systems.catalogue import SIZES
+from mule.training.maps import as_seen
 
 
 @pytest.fixture(scope="module")

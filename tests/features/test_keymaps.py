@@ -4,11 +4,11 @@ import foreign_names
 import pytest
 import torch
 
-from mule.features import keymaps
-from mule.features.csn import CSN
-from mule.features.i3d import I3D
-from mule.features.slowfast import R50_8X8, R101_8X8, R101_50_50_NONLOCAL, SlowFast, Variant
-from mule.features.x3d import FACTORS, X3D
+from mule.features.backbones.csn import CSN
+from mule.features.backbones.i3d import I3D
+from mule.features.backbones.slowfast import R50_8X8, R101_8X8, R101_50_50_NONLOCAL, SlowFast, Variant
+from mule.features.backbones.x3d import FACTORS, X3D
+from mule.features.weights import keymaps
 
 PLAIN_LATERALS = Variant(depth=101, lateral_kernel=5, lateral_norm=False)
 

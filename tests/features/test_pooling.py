@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import oracle_module
 
-from mule.errors import NotFinite, RangeError
+from mule.core.errors import NotFinite, RangeError
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import RoiSampling, box_features, context_map, roi_align
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from seeded_weights import seeded_clip, seeded_tensor
 
-from mule.errors import RangeError, ShapeError
-from mule.features.slowfast import (
+from mule.core.errors import RangeError, ShapeError
+from mule.features.backbones.slowfast import (
     R50_8X8,
     R101_8X8,
     R101_50_50,

@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mule.errors import ShapeError
-from mule.features.tiny import Block, Stem, TimeConv, TinySlowFast, brightness_around
+from mule.core.errors import ShapeError
+from mule.features.backbones.tiny import Block, Stem, TimeConv, TinySlowFast, brightness_around
 
 
 def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mule.errors import DownloadError
-from mule.features import download
-from mule.features.download import place_of, pull, sha256_of, sha256_while_unchanged
+from mule.core.errors import DownloadError
+from mule.features.weights import download
+from mule.features.weights.download import place_of, pull, sha256_of, sha256_while_unchanged
 
 CONTENT = bytes(range(256)) * 40
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

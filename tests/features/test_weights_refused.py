@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 from weight_files import python2_pickle, save_caffe2, save_legacy
 
-from mule.errors import WeightsError
-from mule.features.checkpoints import read_checkpoint
+from mule.core.errors import WeightsError
+from mule.features.weights.checkpoints import read_checkpoint
 
 SYSTEM = os.system  # pyright: ignore[reportDeprecated] - what such files use
 

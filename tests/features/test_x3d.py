@@ -4,7 +4,7 @@ import pytest
 import torch
 from seeded_weights import seeded_clip
 
-from mule.features.x3d import FACTORS, X3D, rounded_width
+from mule.features.backbones.x3d import FACTORS, X3D, rounded_width
 
 
 def on_meta(*arguments, **options):

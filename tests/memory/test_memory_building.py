@@ -17,7 +17,7 @@ from remembered_worlds import (
 )
 from sklearn.cluster import KMeans
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.memory.building import SeenActors, add, build_memory, calibrate, forget, merge
 from mule.memory.inspection import inspect
 from mule.memory.kernel import entry_scales, weigh

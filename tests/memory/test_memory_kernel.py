@@ -7,7 +7,7 @@ import pytest
 import torch
 from remembered_worlds import MODEL, calibrated_memory, clustered, held_out, places, small_memory
 
-from mule.errors import NotFitted, RangeError, TooFewActors
+from mule.core.errors import NotFitted, RangeError, TooFewActors
 from mule.memory.kernel import entry_scales, reach_of, vacuity_novelty, weigh
 from mule.memory.memory import EvidenceMemory, Kernel, unit_features
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from remembered_worlds import MODEL, calibrated_memory, clustered, held_out, places
 from strategies import evidences, unchecked
 
-from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.evidence.opinion import opinion_from
 from mule.memory.kernel import weigh
@@ -29,7 +30,6 @@ from mule.memory.opinion import (
 )
 from mule.memory.reasons import reasons
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.records import Evidence
 
 
 def hand_memory():

@@ -7,7 +7,7 @@ import torch
 from remembered_worlds import MODEL, NAMES, held_out, places, small_memory
 from strategies import unchecked
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.memory.memory import EvidenceMemory, Places, require_same_model, unit_features, whole_features
 
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from strategies import unchecked
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.memory import search
 from mule.memory.memory import unit_features
 from mule.memory.search import NOBODY, EntrySearch, SearchUnavailable, recall

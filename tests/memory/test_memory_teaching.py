@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import average_precision_score
 from strategies import unchecked
 
-from mule.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory import teaching
 from mule.memory.building import SeenActors, add, build_memory, calibrate
 from mule.memory.held_out import HeldOut

@@ -4,11 +4,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mule.build import run_experiment
 from mule.cli import memory as memory_commands
 from mule.cli.show_teaching import TeachingPlan, TeachingTest
-from mule.config import experiment_from
-from mule.errors import RangeError
+from mule.core.config import experiment_from
+from mule.core.errors import RangeError
+from mule.training.build import run_experiment
 from mule.training.parts import Silence
 
 pytestmark = pytest.mark.slow  # trains for some seconds

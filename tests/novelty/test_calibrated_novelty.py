@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from strategies import unchecked
 
-from mule.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.novelty.calibration import CalibratedScore, conformal_p_value, continuous_p_value
 from mule.novelty.odds import in_words
 

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import cauchy, combine_pvalues
 from strategies import unchecked
 
-from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import (
     CombinedScore,

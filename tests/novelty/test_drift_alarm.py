@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import kstest
 from strategies import unchecked
 
-from mule.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.novelty.drift import DRIFT_OF_BET, DriftAlarm, log_bets
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from mule.errors import NotFitted, RangeError, TooFewActors
+from mule.core.errors import NotFitted, RangeError, TooFewActors
+from mule.core.records import Evidence
 from mule.novelty.fitted import ClassNormalisedEvidence
-from mule.records import Evidence
 
 
 def known_actors(n=50, classes=4):

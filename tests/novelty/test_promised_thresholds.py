@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.errors import NotFinite, RangeError, TooFewActors
+from mule.core.errors import NotFinite, RangeError, TooFewActors
 from mule.novelty.calibration import conformal_p_value
 from mule.novelty.thresholds import (
     chosen_threshold,

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from mule.core.records import Evidence
 from mule.model import ModelOutput
 from mule.objective.contrast import contrast_loss
 from mule.objective.hsic import beside_labels, static_bias
-from mule.records import Evidence
 from mule.systems.catalogue import SYSTEMS
 
 

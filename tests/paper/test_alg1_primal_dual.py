@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mule.errors import NotFinite, RangeError
+from mule.core.errors import NotFinite, RangeError
 from mule.objective.primal_dual import Constraint, MeasuresWith, Objective, PrimalDual
 
 

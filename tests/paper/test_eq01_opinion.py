@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from strategies import evidences
 
+from mule.core.records import Evidence
 from mule.evidence.opinion import beta_parameters, opinion_from
-from mule.records import Evidence
 
 pytestmark = pytest.mark.paper("Eq. 1")
 

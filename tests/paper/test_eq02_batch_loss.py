@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from strategies import evidences_with_targets, unchecked
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
+from mule.core.records import Evidence
 from mule.objective.beta_loss import beta_loss, expected_cross_entropy, reduce_over_actors
-from mule.records import Evidence
 
 pytestmark = pytest.mark.paper("Eq. 2")
 

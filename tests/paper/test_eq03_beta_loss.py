@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from mule.core.records import Evidence
 from mule.evidence.head import EvidenceHead
 from mule.objective.beta_loss import beta_loss, expected_cross_entropy
-from mule.records import Evidence
 
 pytestmark = pytest.mark.paper("Eq. 3")
 

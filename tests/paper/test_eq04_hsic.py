@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.errors import NotFinite, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, ShapeError, TooFewActors
 from mule.objective import hsic
 from mule.objective.hsic import (
     biased_hsic,

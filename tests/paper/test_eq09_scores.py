@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from strategies import evidences
 
+from mule.core.records import Evidence
 from mule.novelty.scores import (
     NOVELTY_BY_KIND,
     combined_evidence_novelty,
@@ -14,7 +15,6 @@ from mule.novelty.scores import (
     positive_evidence_novelty,
     positive_log_evidence_novelty,
 )
-from mule.records import Evidence
 
 pytestmark = pytest.mark.paper("Eq. 9")
 

@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from strategies import evidences
 
+from mule.core.records import Evidence
 from mule.evidence.opinion import combined_belief, log_unbelieved, opinion_from
 from mule.novelty.scores import belief_novelty
-from mule.records import Evidence
 
 pytestmark = pytest.mark.paper("Eq. 10")
 

@@ -7,7 +7,7 @@ import torch
 from literal_relations import literal_features
 from relation_scenes import CHANNELS, CLIPS, KINDS, TINY, only, relations, scene
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
 from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import RelationSettings

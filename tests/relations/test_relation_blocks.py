@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from literal_relations import seeded
 from relation_scenes import CLIPS, relations, scene
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.relations.attention import RelationBlock, Seats
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import RelationSettings, clips_alike

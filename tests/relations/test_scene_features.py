@@ -7,7 +7,7 @@ import torch
 from relation_scenes import CLIPS, scene
 from strategies import unchecked
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.relations.scene import SceneFeatures
 
 

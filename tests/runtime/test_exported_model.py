@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from mule.errors import RangeError, ShapeError, WeightsError
+from mule.core.errors import RangeError, ShapeError, WeightsError
+from mule.features.backbones.slowfast import SlowFast
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import RoiSampling, context_map
-from mule.features.slowfast import SlowFast
 from mule.model import MuleModel, SceneBoxes
 from mule.relations.maps import RelationSettings
 from mule.runtime import exported

@@ -10,15 +10,15 @@ import torch
 from tiny_extraction import render, tiny_recipe
 from torch import nn
 
-from mule.errors import NotFinite, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, RangeError, ShapeError, TooFewActors
+from mule.features.backbones.i3d import I3D
+from mule.features.backbones.slowfast import SlowFast, Stem
+from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.cache import Every
 from mule.features.extraction import Extractor
 from mule.features.frozen import FrozenBackbone
-from mule.features.i3d import I3D
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import RoiSampling, box_features, context_map
-from mule.features.slowfast import SlowFast, Stem
-from mule.features.x3d import FACTORS, X3D
 from mule.runtime.exportable import PairedStem
 from mule.runtime.openvino import (
     CompiledBackbone,

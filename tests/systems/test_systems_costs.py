@@ -2,7 +2,7 @@
 
 import pytest
 
-from mule.features.slowfast import SlowFast
+from mule.features.backbones.slowfast import SlowFast
 from mule.model import MuleModel
 from mule.systems.catalogue import SYSTEMS, Sizes
 from mule.systems.costs import backbone_costs, system_costs

@@ -6,11 +6,11 @@ One of each kind; `python -m bench.learning` trains every one, on more clips.
 import pytest
 import torch
 
-from mule.datasets.stage.stage_set import StageSet
-from mule.features.tiny import TinySlowFast
-from mule.features.x3d import X3D
+from mule.features.backbones.tiny import TinySlowFast
+from mule.features.backbones.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
+from mule.stage.stage_set import StageSet
 from mule.systems.catalogue import SYSTEMS, tiny_sizes
 
 NUM_CLIPS = 8

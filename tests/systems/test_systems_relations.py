@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from mule.baselines.acar import AcarRelations
 from mule.model import PooledActors
 from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
+from mule.rivals.networks.acar import AcarRelations
 from mule.systems.catalogue import find_system, tiny_sizes
 
 FORMS = {"grid": GridRelations, "factored": FactoredRelations}

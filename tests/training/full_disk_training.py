@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from tiny_runs import curves_of, tiny_experiment
 
-from mule.build import run_experiment
-from mule.errors import MuleError
+from mule.core.errors import MuleError
+from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.parts import Silence
 from mule.training.run_record import MODEL

@@ -20,10 +20,9 @@ from pathlib import Path
 import torch
 from tiny_runs import curves_of, tiny_experiment
 
-from mule import build
-from mule.datasets import loading
+from mule.data.batches import loading
 from mule.objective import primal_dual
-from mule.training import checkpoint, curves, loop, run_record, step
+from mule.training import build, checkpoint, curves, loop, run_record, step
 from mule.training.parts import Silence
 from mule.training.run_record import MODEL
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from tiny_runs import Heard, tiny_experiment
 
-from mule.build import run_experiment
+from mule.training.build import run_experiment
 from mule.training.distributed import (
     average_buffers,
     average_gradients,

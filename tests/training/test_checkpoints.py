@@ -5,7 +5,7 @@ import resource
 import pytest
 import torch
 
-from mule.errors import NotFinite
+from mule.core.errors import NotFinite
 from mule.training.checkpoint import Checkpoint, CheckpointError, Checkpoints, write_whole
 
 

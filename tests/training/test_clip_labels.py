@@ -8,11 +8,11 @@ import torch
 from made_films import FOUR, settings_on, write_films
 from tiny_runs import Heard, tiny_experiment
 
-from mule.build import build_parts, load_run, run_experiment
-from mule.comparison.outputs import NO_READOUT, outputs_of
-from mule.comparison.sides import read_side
-from mule.datasets.splits import ClassSets, Rules
-from mule.datasets.table import ActorTable
+from mule.data.split.splits import ClassSets, Rules
+from mule.data.table.table import ActorTable
+from mule.inference.outputs import NO_READOUT, outputs_of
+from mule.inference.sides import read_side
+from mule.training.build import build_parts, load_run, run_experiment
 from mule.training.step import batch_objective, labels_in, said_of, scene_boxes
 from mule.training.validation import validated
 

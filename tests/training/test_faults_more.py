@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_runs import Heard, curves_of, tiny_experiment
 
-from mule.build import run_experiment
+from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
 from mule.training.step import batch_objective, scene_boxes

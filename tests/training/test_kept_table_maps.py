@@ -8,12 +8,12 @@ import torch
 from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_extraction import tiny_backbone
 
-from mule import build_maps
-from mule.config import ConfigError, experiment_from
-from mule.datasets.table_files import read_actor_table
-from mule.errors import WeightsError
+from mule.core.config import ConfigError, experiment_from
+from mule.core.errors import WeightsError
+from mule.data.table.files import read_actor_table
 from mule.features.extraction import Extractor
 from mule.features.feature_files import VideoFeatures
+from mule.training import maps as build_maps
 
 
 @pytest.fixture

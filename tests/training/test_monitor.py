@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.core.records import Evidence
 from mule.evaluation.mean_ap import mean_average_precision
 from mule.evidence.opinion import opinion_from
 from mule.objective.primal_dual import Constraint, StepReport
-from mule.records import Evidence
 from mule.training.monitor import (
     LOG10_EDGES,
     RUNAWAY_STEPS,

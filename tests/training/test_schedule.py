@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.training.schedule import Schedule
 
 

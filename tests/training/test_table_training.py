@@ -6,16 +6,16 @@ import torch
 from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_runs import Heard, tiny_experiment
 
-from mule.build import build_parts, run_experiment
-from mule.build_data import table_sides, tags_of
-from mule.config import ConfigError, TableData
-from mule.datasets.samples import ClipName
-from mule.datasets.sampling import ClipSampler
-from mule.datasets.splits import read_split, table_digest
-from mule.datasets.table import ObjectTable
-from mule.datasets.table_files import read_actor_table, write_object_table
-from mule.errors import AnnotationError, RangeError, VideoError
+from mule.core.config import ConfigError, TableData
+from mule.core.errors import AnnotationError, RangeError, VideoError
+from mule.data.batches.samples import ClipName
+from mule.data.batches.sampling import ClipSampler
+from mule.data.split.splits import read_split, table_digest
+from mule.data.table.files import read_actor_table, write_object_table
+from mule.data.table.table import ObjectTable
 from mule.features.feature_files import VideoFeatures
+from mule.training.build import build_parts, run_experiment
+from mule.training.data import table_sides, tags_of
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
 
 CPU = torch.device("cpu")

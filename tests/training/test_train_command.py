@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app as main_app
 from mule.cli.train import train
-from mule.config import experiment_from, experiment_toml
+from mule.core.config import experiment_from, experiment_toml
 
 
 @pytest.fixture(scope="module")

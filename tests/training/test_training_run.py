@@ -9,13 +9,13 @@ import pytest
 import torch
 from tiny_runs import Heard, curves_of, tiny_experiment
 
-from mule.build import build_model, build_parts, load_run, run_experiment
-from mule.config import ConfigError
-from mule.datasets.stage.classes import stage_split
-from mule.errors import RangeError, WeightsError
+from mule.core.config import ConfigError
+from mule.core.errors import RangeError, WeightsError
 from mule.model import KeptMaps
 from mule.objective.primal_dual import PrimalDual
+from mule.stage.classes import stage_split
 from mule.systems.catalogue import SYSTEMS
+from mule.training.build import build_model, build_parts, load_run, run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
 from mule.training.step import batch_objective, in_single, scene_boxes

@@ -5,7 +5,7 @@ from shared_training import exchange, train_together, without_batch_statistics
 from tiny_runs import Heard, curves_of
 from two_ranks import on_two_ranks  # pyright: ignore[reportMissingImports] - in tests/distributed
 
-from mule.build import run_experiment
+from mule.training.build import run_experiment
 
 pytestmark = pytest.mark.distributed
 

@@ -1,6 +1,6 @@
 """Trainings of a second: twelve rendered clips of 24 × 32 pixels, six steps."""
 
-from mule.config import experiment_from
+from mule.core.config import experiment_from
 from mule.training.curves import METRICS, read_metrics
 
 SETTINGS = {

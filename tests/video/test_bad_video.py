@@ -10,7 +10,7 @@ import pytest
 from av.stream import Disposition
 from rendered_video import numbers_of, render
 
-from mule.errors import VideoError
+from mule.core.errors import VideoError
 from mule.video.clips import ClipShape, clip_windows, key_times
 from mule.video.decode import MAX_PIXELS
 from mule.video.facts import DecodeReport

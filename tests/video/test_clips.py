@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.video.clips import (
     AVA_CLIP,
     AVA_FRAME_RATE,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from rendered_video import number_of, numbered_image, numbers_of, render
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 from mule.video.facts import DecodeReport
 from mule.video.reading import frames_at, video_facts
 from mule.video.sources import VideoFile

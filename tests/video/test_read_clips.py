@@ -8,7 +8,7 @@ import pytest
 import torch
 from rendered_video import number_of, numbers_of, render
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.video.clips import (
     AVA_CLIP,
     CHARADES_CLIP,

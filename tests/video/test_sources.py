@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from rendered_video import number_of, numbered_image, numbers_of, render, save_image
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 from mule.video.clips import ClipShape, clip_windows, key_times
 from mule.video.facts import DecodeReport
 from mule.video.reading import frames_at, read_clips, video_facts

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.video import transforms
 from mule.video.clips import AVA_CLIP, CHARADES_CLIP
 from mule.video.transforms import (

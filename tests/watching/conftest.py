@@ -3,7 +3,7 @@
 import pytest
 from tiny_bundles import bundled, takes, trained
 
-from mule.watching.bundle import read_bundle
+from mule.watching.engine.bundle import read_bundle
 
 
 @pytest.fixture(scope="session")

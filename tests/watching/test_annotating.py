@@ -6,13 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import header, moment, opinion, seen, three_moments
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
-from mule.watching.annotating import KNOWN_RGB, NOVEL_RGB, annotated_frames, draw_actors, write_annotated
-from mule.watching.between import Screen, ShownActor, shown_between
-from mule.watching.lettering import line_rows, text_alpha, writable
-from mule.watching.source_frames import frames_at_rate
+from mule.watching.outputs.annotating import (
+    KNOWN_RGB,
+    NOVEL_RGB,
+    annotated_frames,
+    draw_actors,
+    write_annotated,
+)
+from mule.watching.outputs.between import Screen, ShownActor, shown_between
+from mule.watching.outputs.lettering import line_rows, text_alpha, writable
+from mule.watching.outputs.source_frames import frames_at_rate
 
 LEFT, RIGHT = (0.1, 0.2, 0.3, 0.8), (0.5, 0.4, 0.9, 0.9)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from examples.builtin_decisions import DECISIONS, decisions_of, write_short_take
-from mule.datasets.stage.classes import stage_split
-from mule.errors import DetectorError
-from mule.watching.bundle import BUILTIN, DETECTOR, BundleError, builtin_folder, read_bundle
-from mule.watching.finding import box_finder
+from mule.core.errors import DetectorError
+from mule.stage.classes import stage_split
+from mule.watching.engine.bundle import BUILTIN, DETECTOR, BundleError, builtin_folder, read_bundle
+from mule.watching.engine.finding import box_finder
 
 MOST_BYTES = 10_000_000
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from watched import KNOWN_95, header, judgement, moment, opinion, seen, three_moments
 
-from mule.errors import AnnotationError, MuleError, RangeError
+from mule.core.errors import AnnotationError, MuleError, RangeError
 from mule.watching.moments import NoveltyScores, Threshold, decide, novelty_of, plain_name
-from mule.watching.moments_file import MomentsFile, create_moments, resume_moments
+from mule.watching.outputs.moments_file import MomentsFile, create_moments, resume_moments
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1

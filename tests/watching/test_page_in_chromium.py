@@ -7,12 +7,12 @@ import pytest
 from chromium import Page, find_chromium
 from watched import header, moment, opinion, seen, watched_take
 
-from mule.datasets.stage.takes import TakeRecipe, plan_take
+from mule.stage.takes import TakeRecipe, plan_take
 from mule.video.encode import VideoWriter
-from mule.watching.annotating import write_annotated
 from mule.watching.moments import Contributor, Reasons, RememberedActor
-from mule.watching.page import PageVideo, write_page
-from mule.watching.thumbnails import NovelThumbnails, png_bytes
+from mule.watching.outputs.annotating import write_annotated
+from mule.watching.outputs.page import PageVideo, write_page
+from mule.watching.outputs.thumbnails import NovelThumbnails, png_bytes
 
 pytestmark = [
     pytest.mark.slow,

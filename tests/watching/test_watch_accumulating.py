@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.core.records import Evidence
 from mule.evidence.fusion import fused_evidence, look_sums
 from mule.evidence.opinion import opinion_from
-from mule.records import Evidence
-from mule.watching.accumulating import LookRows, TrackLooks, conflict, unpacked
-from mule.watching.usual import HeldOutActors, UsualNovelty
+from mule.watching.engine.accumulating import LookRows, TrackLooks, conflict, unpacked
+from mule.watching.engine.usual import HeldOutActors, UsualNovelty
 
 CLASSES = 3
 

@@ -10,9 +10,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_bundles import bundled
 
-from mule.errors import WeightsError
+from mule.core.errors import WeightsError
 from mule.memory.files import MemoryFileError, read_memory, write_memory
-from mule.watching.bundle import BUNDLE, CALIBRATION, MEMORY, BundleError, read_bundle
+from mule.watching.engine.bundle import BUNDLE, CALIBRATION, MEMORY, BundleError, read_bundle
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from mule.cli.bundle import bundle as bundle_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch as watch_command
 from mule.memory.files import read_memory, write_memory
-from mule.watching import finding
-from mule.watching.moments_file import MomentsFile
+from mule.watching.engine import finding
+from mule.watching.outputs.moments_file import MomentsFile
 
 app = typer.Typer(cls=_Commands)
 app.command()(watch_command)
@@ -137,7 +137,7 @@ def test_help_is_quick_and_names_what_matters():
 
 SLOWLY = """
 import sys, time
-from mule.watching import looking
+from mule.watching.engine import looking
 look = looking._Linker.look
 def slow(self, sight):
     time.sleep(0.2)

@@ -2,10 +2,10 @@
 
 import torch
 
+from mule.core.records import Evidence
 from mule.features.maps import FeatureMaps
 from mule.model import SceneBoxes
-from mule.records import Evidence
-from mule.watching.contributing import contributions, log_odds
+from mule.watching.engine.contributing import contributions, log_odds
 
 MAPS = FeatureMaps((torch.zeros(1, 2, 1, 3, 4),), 8)
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
-from mule.build import load_run
-from mule.comparison.output_files import OutputsOf
-from mule.config import StageData
-from mule.errors import DetectorError, RangeError, VideoError
+from mule.core.config import StageData
+from mule.core.errors import DetectorError, RangeError, VideoError
+from mule.inference.output_files import OutputsOf
+from mule.training.build import load_run
 from mule.video.reading import Clip
-from mule.watching.looking import Rhythm, Scene, Sight
+from mule.watching.engine.looking import Rhythm, Scene, Sight
+from mule.watching.engine.recogniser import Recogniser
+from mule.watching.engine.watch import WatchSettings, open_watch, watch
 from mule.watching.moments import decide, problems_of
-from mule.watching.recogniser import Recogniser
-from mule.watching.watch import WatchSettings, open_watch, watch
 
 LEFT, RIGHT = (0.05, 0.2, 0.4, 0.9), (0.55, 0.2, 0.95, 0.9)
 
@@ -177,8 +177,8 @@ def clip_of(sample, bundle):
 
 def test_clips_are_what_the_network_was_validated_on(bundle, run_dir):
     """Pixels of a window equal those of the rendered clip that validation reads."""
-    from mule.build import normalisation
-    from mule.build_data import stage_clips, views
+    from mule.training.build import normalisation
+    from mule.training.data import stage_clips, views
 
     experiment = load_run(run_dir).experiment
     assert isinstance(experiment.data, StageData)
@@ -189,7 +189,7 @@ def test_clips_are_what_the_network_was_validated_on(bundle, run_dir):
 
 def test_what_is_seen_and_remembered_of_watched_actors_is_what_validation_kept(bundle, run_dir):
     """The same clip and boxes, once read by a comparison and once looked at: outputs and memory features are equal."""
-    from mule.build_data import stage_clips
+    from mule.training.data import stage_clips
 
     source = OutputsOf(run_dir, load_run(run_dir).experiment)
     kept = source.on("val", noted=lambda _: None)

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 from watched import header, moment, opinion, seen, three_moments
 
-from mule.datasets.ava_classes import AVA_60, read_label_map
-from mule.datasets.ava_rows import FrameNumbers
-from mule.datasets.coco import actors_from_coco
-from mule.datasets.cvat import actors_from_cvat
-from mule.datasets.tracked_boxes import ActionRule, BoxSettings
-from mule.datasets.viame import actors_from_viame
-from mule.errors import AnnotationError
+from mule.core.errors import AnnotationError
+from mule.data.convert.ava_classes import AVA_60, read_label_map
+from mule.data.convert.ava_rows import FrameNumbers
+from mule.data.convert.coco import actors_from_coco
+from mule.data.convert.cvat import actors_from_cvat
+from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
+from mule.data.convert.viame import actors_from_viame
 from mule.evaluation.ava_files import read_detections
-from mule.watching.ava_csv import action_ids, write_ava, write_label_map
-from mule.watching.exports import EXPORTS, write_coco, write_cvat, write_viame
-from mule.watching.labels import frame_number, labels_of, novel_label
+from mule.watching.outputs.ava_csv import action_ids, write_ava, write_label_map
+from mule.watching.outputs.exports import EXPORTS, write_coco, write_cvat, write_viame
+from mule.watching.outputs.labels import frame_number, labels_of, novel_label
 
 STRANGE = [
     "<script>alert(1)</script>",

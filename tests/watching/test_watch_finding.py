@@ -5,8 +5,8 @@ import csv
 import pytest
 import torch
 
-from mule.errors import AnnotationError, DetectorError
-from mule.watching.finding import DetectedBoxes, box_finder
+from mule.core.errors import AnnotationError, DetectorError
+from mule.watching.engine.finding import DetectedBoxes, box_finder
 
 FRAME = torch.zeros(3, 100, 200, dtype=torch.uint8)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mule.errors import VideoError
+from mule.core.errors import VideoError
 from mule.video.clips import ClipShape
 from mule.video.reading import Clip
 from mule.video.sources import LiveStream, VideoFile, VideoSource, video_source
-from mule.watching.live import LiveSights, Patience, is_live
-from mule.watching.looking import Rhythm
+from mule.watching.engine.live import LiveSights, Patience, is_live
+from mule.watching.engine.looking import Rhythm
 
 RHYTHM = Rhythm(Fraction(1), ClipShape(4, 1, 4), Fraction(8), None)
 CAMERA = LiveStream("rtsp://user:secret@camera/1")

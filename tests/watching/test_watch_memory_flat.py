@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video
 
-from mule.watching.watch import WatchSettings, open_watch
+from mule.watching.engine.watch import WatchSettings, open_watch
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from mule.errors import RangeError, VideoError
-from mule.watching.pipeline import Overlapped
+from mule.core.errors import RangeError, VideoError
+from mule.watching.engine.pipeline import Overlapped
 
 
 def test_without_items_there_are_none():

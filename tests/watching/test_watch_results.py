@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video, stays
 
-from mule.errors import AnnotationError, MuleError
+from mule.core.errors import AnnotationError, MuleError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
-from mule.watching.moments_file import MomentsFile
-from mule.watching.results import recorded, write_outputs
-from mule.watching.watch import Watch, WatchSettings, open_watch
+from mule.watching.engine.watch import Watch, WatchSettings, open_watch
+from mule.watching.outputs.moments_file import MomentsFile
+from mule.watching.outputs.results import recorded, write_outputs
 
 BOX = (0.1, 0.2, 0.4, 0.9)
 

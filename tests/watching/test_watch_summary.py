@@ -1,7 +1,14 @@
 from watched import KNOWN_95, header, moment, opinion, seen, three_moments
 
 from mule.watching.moments import Threshold
-from mule.watching.summary import TABLE_TITLES, Span, summarise, summary_rows, summary_text, write_summary
+from mule.watching.outputs.summary import (
+    TABLE_TITLES,
+    Span,
+    summarise,
+    summary_rows,
+    summary_text,
+    write_summary,
+)
 
 
 def test_of_nothing_there_is_a_summary_too():

@@ -5,9 +5,16 @@ import math
 import pytest
 import torch
 
-from mule.errors import RangeError, TooFewActors
+from mule.core.errors import RangeError, TooFewActors
 from mule.novelty.thresholds import promised_threshold
-from mule.watching.usual import BY_RULE, BY_TRACKS, HeldOutActors, UsualNovelty, looks_up_to, means_of_last
+from mule.watching.engine.usual import (
+    BY_RULE,
+    BY_TRACKS,
+    HeldOutActors,
+    UsualNovelty,
+    looks_up_to,
+    means_of_last,
+)
 
 
 def drawn(count, *, seed, scores=2, per_clip=2):

@@ -5,15 +5,15 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from mule.build import run_experiment
 from mule.cli.show_bundle import Wanted, made
-from mule.config import experiment_from
-from mule.datasets.stage.export import Export, write_dataset
-from mule.datasets.stage.stage_set import StageSet
+from mule.core.config import experiment_from
 from mule.detection.detections import Detections, no_detections
+from mule.stage.export import Export, write_dataset
+from mule.stage.stage_set import StageSet
+from mule.training.build import run_experiment
 from mule.training.parts import Silence
 from mule.video.encode import VideoWriter
-from mule.watching.finding import Found
+from mule.watching.engine.finding import Found
 
 SIZE = (24, 32)
 SETTINGS = {

@@ -108,8 +108,8 @@ def three_moments():
 
 def watched_take(plan, *, size, known, video="take", seed=0):
     """Header, moments and key frames of a take: true boxes and actions, made-up opinions; other actions are novel."""
-    from mule.datasets.stage.plans import FRAME_RATE
-    from mule.datasets.stage.rendering import render_chunks
+    from mule.stage.plans import FRAME_RATE
+    from mule.stage.rendering import render_chunks
 
     rng = np.random.default_rng(seed)
     rows, cols = size

@@ -11,7 +11,7 @@ def value_of_each(place: str, videos: tuple[str, ...], option: str) -> dict[str,
     Raises:
         AnnotationError: it says nothing of some.
     """
-    from mule.datasets.name_files import read_pairs
+    from mule.data.table.name_files import read_pairs
 
     return of_all(videos, read_pairs(*column_place(place, option)), f"{place}: every video")
 
@@ -22,8 +22,8 @@ def of_all(names: tuple[str, ...], value_of: dict[str, str], every: str) -> dict
     Raises:
         AnnotationError: some have none.
     """
-    from mule.datasets.splits import listed
-    from mule.errors import AnnotationError
+    from mule.core.errors import AnnotationError
+    from mule.data.split.splits import listed
 
     without = [name for name in names if name not in value_of]
     if without:

@@ -97,7 +97,7 @@ def compare(
     from mule.cli import show_compare
     from mule.comparison.compare import Asked, quickened
     from mule.comparison.equal import with_steps
-    from mule.comparison.judging import Judging
+    from mule.inference.judging import Judging
 
     files = show_compare.quick_files(QUICK) if quick and not experiments else experiments or []
     # steps and budgets are counted on the first split; the experiments' own may not be there

@@ -10,9 +10,9 @@ import typer
 from mule.cli.numbers import positive
 
 if TYPE_CHECKING:
-    from mule.datasets.conversion import ConversionReport
-    from mule.datasets.table import ActorTable
-    from mule.datasets.tracked_boxes import BoxSettings
+    from mule.data.convert.conversion import ConversionReport
+    from mule.data.convert.tracked_boxes import BoxSettings
+    from mule.data.table.table import ActorTable
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -111,8 +111,8 @@ def from_ava(
     ] = None,
 ) -> None:
     """AVA v2.2: one row per person, box and time with all its actions; excluded times are left out."""
-    from mule.datasets.ava import actors_from_ava, boxes_from_ava
-    from mule.datasets.table_files import write_actor_table, write_object_table
+    from mule.data.convert.ava import actors_from_ava, boxes_from_ava
+    from mule.data.table.files import write_actor_table, write_object_table
 
     if boxes is None:
         num_classes = 60 if classes == AvaClasses.SIXTY else 80
@@ -152,14 +152,14 @@ def from_charades(
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
     """Charades v1: whole videos with all their actions, or moments with the actions that last then."""
-    from mule.datasets.charades import (
+    from mule.data.convert.charades import (
         actors_from_charades,
         clip_times,
         localisation_times,
         read_class_names,
         whole_video,
     )
-    from mule.datasets.table_files import write_actor_table
+    from mule.data.table.files import write_actor_table
     from mule.video.clips import ClipShape
 
     moments = {
@@ -192,7 +192,7 @@ def from_coco(
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
     """COCO: annotations of one track (or one box) in one image are an actor; categories or attributes its actions."""
-    from mule.datasets.coco import actors_from_coco
+    from mule.data.convert.coco import actors_from_coco
 
     settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
     _write(*actors_from_coco(json, settings, first_frame=first_frame), out)
@@ -218,7 +218,7 @@ def from_viame(
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
     """VIAME CSV, as DIVE writes it: tracks are actors, classes or attributes their actions."""
-    from mule.datasets.viame import actors_from_viame
+    from mule.data.convert.viame import actors_from_viame
 
     require_one_file(csv, video)
     settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
@@ -243,7 +243,7 @@ def from_cvat(
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
     """CVAT for video 1.1: tracks are actors, attributes or labels their actions."""
-    from mule.datasets.cvat import actors_from_cvat
+    from mule.data.convert.cvat import actors_from_cvat
 
     require_one_file(xml, video)
     settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
@@ -258,7 +258,7 @@ def _settings(
     keep_unlabelled: bool,
     left_open: tuple[Fraction | None, str | None, tuple[int, int] | None],
 ) -> "BoxSettings":
-    from mule.datasets.tracked_boxes import ActionRule, BoxSettings
+    from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
 
     if attributes and actions == ActionsIn.CLASS:
         raise typer.BadParameter("needs --actions attributes or both.", param_hint="--attribute")
@@ -278,7 +278,7 @@ def require_one_file(paths: list[Path], video: str | None) -> None:
 
 
 def _write(table: "ActorTable", report: "ConversionReport", out: Path) -> None:
-    from mule.datasets.table_files import write_actor_table
+    from mule.data.table.files import write_actor_table
 
     write_actor_table(table, out)
     show(report, out)

@@ -9,8 +9,8 @@ import typer
 from mule.cli.columns import column_place, of_all, value_of_each
 
 if TYPE_CHECKING:
-    from mule.datasets.splits import ClassSets, Rules, SideVideos
-    from mule.datasets.table import ActorTable
+    from mule.data.split.splits import ClassSets, Rules, SideVideos
+    from mule.data.table.table import ActorTable
 
 app = typer.Typer(help="Divide a table into what is taught and what is novel.", no_args_is_help=True)
 
@@ -162,8 +162,8 @@ def split(
     holds a novel action. The novel actions are two sets: choose on the first, report on the second.
     """
     from mule.cli import show_split
-    from mule.datasets.sides import apply_split
-    from mule.datasets.splits import Rules, Split, table_digest, write_split
+    from mule.data.split.sides import apply_split
+    from mule.data.split.splits import Rules, Split, table_digest, write_split
 
     _require_folder(out)
     if test is not None and sides is not None:
@@ -228,8 +228,8 @@ def split_report(
 ) -> None:
     """Print what becomes of every actor of a table under a split, and what leaks."""
     from mule.cli import show_split
-    from mule.datasets.sides import apply_split
-    from mule.datasets.splits import read_split, write_split
+    from mule.data.split.sides import apply_split
+    from mule.data.split.splits import read_split, write_split
 
     if json is not None:
         _require_folder(json)
@@ -248,8 +248,8 @@ def split_report(
 def _class_sets(
     policy: PolicyName, classes: tuple[str, ...], seed: int, files: tuple[Path | None, str, Path | None]
 ) -> "ClassSets":
-    from mule.datasets import partition
-    from mule.datasets.charades import read_class_names
+    from mule.data.convert.charades import read_class_names
+    from mule.data.split import partition
 
     novel, class_groups, charades_classes = files
     if (novel is not None) != (policy is PolicyName.LIST):
@@ -278,7 +278,7 @@ def _beside_tags(
     *,
     tag_mark: str,
 ) -> "ClassSets":
-    from mule.datasets.partition import beside_tags, told_apart
+    from mule.data.split.partition import beside_tags, told_apart
 
     if policy not in (PolicyName.RANDOM, PolicyName.CLOSED):
         raise typer.BadParameter(
@@ -290,8 +290,8 @@ def _beside_tags(
 
 
 def _group_of(classes: tuple[str, ...], file_or_mark: str) -> dict[str, str]:
-    from mule.datasets.name_files import read_pairs
-    from mule.datasets.partition import group_by_prefix
+    from mule.data.split.partition import group_by_prefix
+    from mule.data.table.name_files import read_pairs
 
     if len(file_or_mark) == 1:
         return group_by_prefix(classes, file_or_mark)
@@ -306,8 +306,8 @@ def _drawn(
     seed: int,
     group_of: dict[str, str],
 ) -> "SideVideos":
-    from mule.datasets.side_drawing import drawn_sides
-    from mule.datasets.splits import SideVideos
+    from mule.data.split.side_drawing import drawn_sides
+    from mule.data.split.splits import SideVideos
 
     drawn = drawn_sides(
         actors, classes, val_share=rules.val_share, test_share=rules.test_share, seed=seed, groups=group_of
@@ -316,9 +316,9 @@ def _drawn(
 
 
 def _given(sides: str, videos: tuple[str, ...]) -> "SideVideos":
-    from mule.datasets.name_files import read_pairs
-    from mule.datasets.side_drawing import given_sides
-    from mule.datasets.splits import read_split
+    from mule.data.split.side_drawing import given_sides
+    from mule.data.split.splits import read_split
+    from mule.data.table.name_files import read_pairs
 
     if sides.endswith(".toml"):
         side_of = read_split(Path(sides)).videos.side_of()
@@ -346,19 +346,19 @@ def _val_share(asked: float | None, *, is_given: bool, is_test_given: bool) -> f
 
 
 def _read(path: Path) -> "ActorTable":
-    from mule.datasets.table_files import read_actor_table
+    from mule.data.table.files import read_actor_table
 
     return read_actor_table(path, allow_unlabelled=True)
 
 
 def _joined(actors: "ActorTable", tested: "ActorTable | None") -> "ActorTable":
-    from mule.datasets.joining import joined_tables
+    from mule.data.table.joining import joined_tables
 
     return actors if tested is None else joined_tables([actors, tested])
 
 
 def _labels(path: Path | None) -> tuple[str, ...]:
-    from mule.datasets.name_files import read_names
+    from mule.data.table.name_files import read_names
 
     return () if path is None else read_names(path, of="the classes of the pre-training")
 

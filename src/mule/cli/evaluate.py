@@ -141,10 +141,10 @@ def run(
     all looks at an actor is fused, and other scores see the mean of what they need.
     """
     from mule.cli import show_compare, show_looks
-    from mule.comparison.judging import Judging, judge_run
     from mule.comparison.looks import judge_looks
-    from mule.comparison.score_rules import SCORE_NAMES
-    from mule.comparison.sides import sides_under_test
+    from mule.inference.judging import Judging, judge_run
+    from mule.inference.score_rules import SCORE_NAMES
+    from mule.inference.sides import sides_under_test
 
     experiment = show_compare.experiment_of(run_dir, settings or [])
     judging = Judging(
@@ -185,8 +185,8 @@ def ensemble(
     """
     from mule.cli import show_compare
     from mule.comparison.ensembles import judge_ensemble
-    from mule.comparison.judging import Judging
-    from mule.comparison.score_rules import SCORE_NAMES
+    from mule.inference.judging import Judging
+    from mule.inference.score_rules import SCORE_NAMES
 
     runs = {each: show_compare.experiment_of(each, settings or []) for each in run_dirs}
     judging = Judging(
@@ -254,8 +254,8 @@ def far(
     runs the mean is shown.
     """
     from mule.cli import show_elsewhere
-    from mule.comparison.judging import Judging
-    from mule.comparison.score_rules import SCORE_NAMES
+    from mule.inference.judging import Judging
+    from mule.inference.score_rules import SCORE_NAMES
 
     if len(actors) != len(videos):
         raise typer.BadParameter(
@@ -306,9 +306,9 @@ def looks(
     Whoever does an action that the run was not taught is novel. `mule stage render --seconds 10 --role test` makes such takes.
     """
     from mule.cli import show_elsewhere
-    from mule.comparison.judging import Judging
     from mule.comparison.looks import NUMBERS_OF_LOOKS
-    from mule.comparison.score_rules import SCORE_NAMES
+    from mule.inference.judging import Judging
+    from mule.inference.score_rules import SCORE_NAMES
 
     show_elsewhere.looks(
         run_dirs,

@@ -24,8 +24,8 @@ from mule.cli import (
     watch,
     weights,
 )
-from mule.errors import MuleError
-from mule.heap import keep_freed_memory
+from mule.core.errors import MuleError
+from mule.core.heap import keep_freed_memory
 
 
 class _Commands(TyperGroup):

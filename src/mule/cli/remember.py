@@ -7,30 +7,30 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mule.build import LoadedRun, load_run, normalisation
-from mule.build_data import frame_rate, tags_of, views
-from mule.build_maps import kept_features
 from mule.cli.show_compare import experiment_of, noted
-from mule.comparison.memory_rules import seen_actors
-from mule.comparison.output_files import OutputsOf, weights_digest
-from mule.comparison.outputs import SideOutputs, outputs_of
-from mule.comparison.remembering import remembered_of
-from mule.comparison.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
-from mule.config import StageData, TableData
-from mule.datasets.loading import ClipLoader, ReadAhead, SkipRule
-from mule.datasets.samples import WHOLE_FRAME
-from mule.datasets.sampling import ClipSampler
-from mule.datasets.table import ActorTable
-from mule.datasets.table_files import read_actor_table
-from mule.datasets.video_clips import ClipReading, VideoClips
-from mule.datasets.videos import find_videos
-from mule.errors import RangeError, VideoError
+from mule.core.config import StageData, TableData
+from mule.core.errors import RangeError, VideoError
+from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
+from mule.data.batches.samples import WHOLE_FRAME
+from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.video_clips import ClipReading, VideoClips
+from mule.data.table.files import read_actor_table
+from mule.data.table.table import ActorTable
+from mule.data.table.videos import find_videos
+from mule.inference.memory_rules import seen_actors
+from mule.inference.output_files import OutputsOf, weights_digest
+from mule.inference.outputs import SideOutputs, outputs_of
+from mule.inference.remembering import remembered_of
+from mule.inference.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
 from mule.memory.building import SeenActors
 from mule.memory.held_out import apart_from
 from mule.memory.taught import Remembered
+from mule.training.build import LoadedRun, load_run, normalisation
+from mule.training.data import frame_rate, tags_of, views
 from mule.training.kept_maps import KeptBatches, kept_table
+from mule.training.maps import kept_features
 from mule.video.clips import ClipShape
-from mule.watching.bundle import BUILTIN, builtin_folder
+from mule.watching.engine.bundle import BUILTIN, builtin_folder
 
 MEMORY = "memory.safetensors"
 """The memory of a run, in its folder."""

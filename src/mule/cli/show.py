@@ -4,7 +4,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.evaluation.metrics import MEASURES
 from mule.evaluation.results import (
     CharadesResult,
     MeanApResult,
@@ -12,6 +11,7 @@ from mule.evaluation.results import (
     OpenSetResult,
     UndefinedMeasures,
 )
+from mule.metrics import MEASURES
 
 _MEASURE_LABELS = {
     "auroc": "AUROC",

@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 
 from mule.comparison.agreement import agreement_sheets, agreements, read_aurocs
-from mule.report.formats import escaped_markdown, markdown
-from mule.report.tables import Sheet
+from mule.evaluation.formats import escaped_markdown, markdown
+from mule.evaluation.tables import Sheet
 from mule.training.checkpoint import write_whole
 
 

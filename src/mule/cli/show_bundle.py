@@ -10,16 +10,16 @@ import typer
 
 from mule.cli import remember
 from mule.cli.show_compare import experiment_of, noted
-from mule.comparison.output_files import OutputsOf
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.sides import TRAIN, VAL, key_frame
-from mule.config import Experiment, StageData
-from mule.features.download import sha256_of
+from mule.core.config import Experiment, StageData
+from mule.features.weights.download import sha256_of
+from mule.inference.output_files import OutputsOf
+from mule.inference.outputs import SideOutputs
+from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune
 from mule.memory.taught import Remembered
 from mule.training.run_record import RunFolder
-from mule.watching.bundle import (
+from mule.watching.engine.bundle import (
     SCENE_BOXES,
     BundleCard,
     BundleError,
@@ -27,9 +27,9 @@ from mule.watching.bundle import (
     read_bundle,
     write_bundle,
 )
-from mule.watching.telling import thumbnail_name
-from mule.watching.thumbnails import cut_out, png_bytes
-from mule.watching.usual import NO_TRACK
+from mule.watching.engine.telling import thumbnail_name
+from mule.watching.engine.usual import NO_TRACK
+from mule.watching.outputs.thumbnails import cut_out, png_bytes
 
 USUAL_DETECTOR = "yolox_nano"
 

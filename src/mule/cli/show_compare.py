@@ -20,13 +20,13 @@ from mule.comparison.findings import Findings
 from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
 from mule.comparison.pictures import write_pictures
 from mule.comparison.progress import WatchedRow, watched
-from mule.comparison.results import SideResult
 from mule.comparison.rows import Contestant, Row, results_of
 from mule.comparison.sheets import judged_comparison, networks_comparison, paper_comparison
-from mule.config import ConfigError, Experiment, differences, load_experiment
-from mule.errors import RangeError
+from mule.core.config import ConfigError, Experiment, differences, load_experiment
+from mule.core.errors import RangeError
 from mule.evaluation.results import OpenSetMeasures
-from mule.report.tables import Number, Sheet, paper_sheet, score_sheet
+from mule.evaluation.tables import Number, Sheet, paper_sheet, score_sheet
+from mule.inference.results import SideResult
 from mule.training.run_record import EXPERIMENT
 
 LOOK_EVERY_S = 2.0

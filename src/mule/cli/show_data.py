@@ -13,23 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.cli.count_bar import CountBar
-from mule.datasets.stats import TableStats
-from mule.datasets.table import ActorTable, ObjectTable
-from mule.datasets.table_files import (
+from mule.core.errors import AnnotationError, VideoError
+from mule.core.text_rows import RowProblems
+from mule.data.table.files import (
     read_actor_table,
     read_object_table,
     read_video_names,
     write_actor_table,
 )
-from mule.errors import AnnotationError, VideoError
-from mule.text_rows import RowProblems
+from mule.data.table.stats import TableStats
+from mule.data.table.table import ActorTable, ObjectTable
 
 if TYPE_CHECKING:  # what opens videos takes a second to import, and only some commands need it
-    from mule.datasets.compose import Composite, Sources
-    from mule.datasets.compose_split import Drawing
-    from mule.datasets.detected import DetectedActors
-    from mule.datasets.splits import Split
-    from mule.datasets.videos import FoundVideos, ProbedVideos
+    from mule.data.convert.compose import Composite, Sources
+    from mule.data.convert.compose_split import Drawing
+    from mule.data.convert.detected import DetectedActors
+    from mule.data.split.splits import Split
+    from mule.data.table.videos import FoundVideos, ProbedVideos
 
 PROBLEMS_SHOWN = 100
 
@@ -119,7 +119,7 @@ def sources(
     image_rate: Fraction,
 ) -> "Sources":
     """The clips that can be tiles; print how many cannot, and why."""
-    from mule.datasets.compose import sources_of
+    from mule.data.convert.compose import sources_of
 
     names = [name for name in table.videos if only is None or name in only]
     found, probed = _opened(names, folder, image_rate)
@@ -142,7 +142,7 @@ def compose(
     max_uses: int,
 ) -> bool:
     """Make composites and print what became of them; says if all could be made."""
-    from mule.datasets.compose import draw_composites
+    from mule.data.convert.compose import draw_composites
 
     composites = draw_composites(
         usable.usable, num_tiles=num_tiles, seed=seed, num_composites=num_composites, max_uses=max_uses
@@ -160,9 +160,9 @@ def compose_in_sides(
     table: ActorTable, usable: "Sources", out: Path, *, split: "Split", drawing: "Drawing"
 ) -> bool:
     """Make composites inside each side of a split, and the split of what they make; says if all could be made."""
-    from mule.datasets.compose_split import draw_in_sides, split_of_composites
-    from mule.datasets.sides import apply_split
-    from mule.datasets.splits import write_split
+    from mule.data.convert.compose_split import draw_in_sides, split_of_composites
+    from mule.data.split.sides import apply_split
+    from mule.data.split.splits import write_split
 
     drawn = draw_in_sides(usable, apply_split(table, split), drawing)
     composites = [each for side in drawn.values() for each in side]
@@ -180,8 +180,8 @@ def compose_in_sides(
 
 def detect(table: ActorTable, folder: Path, detector: Path, *, actor_score: float | None) -> "DetectedActors":
     """Look for persons in the clips of a table; says how many there are."""
-    from mule.datasets.detected import detected_actors
-    from mule.watching.finding import box_finder
+    from mule.data.convert.detected import detected_actors
+    from mule.watching.engine.finding import box_finder
 
     finder = box_finder(detector, "", actor_score=actor_score)
     found, probed = _opened(table.videos, folder, Fraction(30))
@@ -207,7 +207,7 @@ def detect(table: ActorTable, folder: Path, detector: Path, *, actor_score: floa
 
 def _composed(table: ActorTable, composites: "Sequence[Composite]", out: Path) -> "list[Composite]":
     """Write composites, say which could not be made, and give those that were."""
-    from mule.datasets.compose_videos import write_composites
+    from mule.data.convert.compose_videos import write_composites
 
     with CountBar("composing") as bar:
         failed = write_composites(table, composites, out, on_progress=bar)
@@ -241,7 +241,7 @@ class _Report:
 
 
 def _opened(names: Sequence[str], folder: Path, image_rate: Fraction) -> "tuple[FoundVideos, ProbedVideos]":
-    from mule.datasets.videos import find_videos, probe_videos
+    from mule.data.table.videos import find_videos, probe_videos
 
     found = find_videos(names, folder)
     with CountBar("opening videos") as bar:

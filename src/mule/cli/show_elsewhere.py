@@ -8,11 +8,11 @@ from mule.cli import remember
 from mule.cli.show_compare import command_shown, experiment_of, noted, sheet_shown, side_results
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.comparison.far import judge_far
-from mule.comparison.judging import Judging
 from mule.comparison.looks import Takes, judge_takes
 from mule.comparison.run_means import mean_sheets
-from mule.report.formats import escaped_markdown, markdown
-from mule.report.tables import Sheet
+from mule.evaluation.formats import escaped_markdown, markdown
+from mule.evaluation.tables import Sheet
+from mule.inference.judging import Judging
 from mule.training.checkpoint import write_whole
 
 NEAR_AND_FAR = (

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.runtime.engines import Target, require_runtime
 from mule.runtime.exported import ExportCard, export_model
 from mule.runtime.openvino import ClipSize
 from mule.training.run_record import CARD
-from mule.watching.bundle import Bundle, read_bundle
+from mule.watching.engine.bundle import Bundle, read_bundle
 
 SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 USUAL_SHORT_SIDE_PX = 256

@@ -10,13 +10,13 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.text import Text
 
-from mule.errors import MuleError, NotFinite, VideoError, WeightsError
+from mule.core.errors import MuleError, NotFinite, VideoError, WeightsError
 from mule.features.cache import Every
-from mule.features.download import cache_folder, place_of, require_checksum, sha256_of
 from mule.features.extraction import Extraction, Extractor, Progress
 from mule.features.frozen import FrozenBackbone
-from mule.features.published import WEIGHT_CARDS, find_card
-from mule.features.weights import WeightCard
+from mule.features.weights.cards import WeightCard
+from mule.features.weights.download import cache_folder, place_of, require_checksum, sha256_of
+from mule.features.weights.published import WEIGHT_CARDS, find_card
 from mule.video.facts import DecodeReport
 from mule.video.sources import natural_key
 

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.comparison.results import SideResult
 from mule.evaluation.results import OpenSetMeasures
+from mule.inference.results import SideResult
 
 
 def looks_table(side: str, results: Mapping[int, SideResult]) -> None:

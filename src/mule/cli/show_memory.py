@@ -8,14 +8,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mule.errors import MuleError
+from mule.core.errors import MuleError
 from mule.memory.files import MemoryFileError, write_memory
 from mule.memory.held_out import HeldOut, apart_from
 from mule.memory.inspection import inspect
 from mule.memory.memory import EvidenceMemory
 from mule.memory.taught import Remembered
 from mule.memory.teaching import set_anew
-from mule.watching.bundle import CALIBRATION, cannot_follow_forgetting
+from mule.watching.engine.bundle import CALIBRATION, cannot_follow_forgetting
 
 VIDEOS_SHOWN = 5
 

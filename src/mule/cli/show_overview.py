@@ -8,7 +8,7 @@ import typer
 from mule.cli.show_compare import command_shown
 from mule.comparison.overview import overview
 from mule.comparison.results_pages import read_results_page
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.training.checkpoint import write_whole
 
 

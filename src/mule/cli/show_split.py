@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.datasets.leakage import MetAction, Shared
-from mule.datasets.split_report import ClassCounts, Leakage, SplitReport
-from mule.datasets.splits import SIDES, Rules, Split, listed
+from mule.data.split.leakage import MetAction, Shared
+from mule.data.split.report import ClassCounts, Leakage, SplitReport
+from mule.data.split.splits import SIDES, Rules, Split, listed
 
 _SET_WORDS = {
     "z1": "known (Z1)",

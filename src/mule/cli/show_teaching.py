@@ -13,25 +13,25 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mule.build import load_run
 from mule.cli import remember
 from mule.cli.show_bundle import held_out_outputs
 from mule.cli.show_compare import experiment_of, noted
-from mule.comparison.memory_rules import seen_actors
-from mule.comparison.output_files import OutputsOf
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.remembering import remembered_of
-from mule.comparison.sides import TRAIN, VAL, require_sides, sides_under_test
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.evaluation.formats import escaped_markdown
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
+from mule.inference.memory_rules import seen_actors
+from mule.inference.output_files import OutputsOf
+from mule.inference.outputs import SideOutputs
+from mule.inference.remembering import remembered_of
+from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.taught import Remembered
 from mule.memory.teaching import teach
 from mule.novelty.thresholds import promised_threshold
-from mule.report.formats import escaped_markdown
+from mule.training.build import load_run
 from mule.training.checkpoint import write_whole
 from mule.training.monitor import probability_order
-from mule.watching.bundle import usual_novelty
-from mule.watching.judging import Judge
+from mule.watching.engine.bundle import usual_novelty
+from mule.watching.engine.judging import Judge
 
 ALARM_RATE = 0.05
 Chosen = Bool[np.ndarray, " actors"]

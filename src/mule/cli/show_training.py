@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from mule.config import Experiment, StageData
-from mule.features.download import cache_folder, place_of
-from mule.features.published import WEIGHT_CARDS
+from mule.core.config import Experiment, StageData
+from mule.features.weights.download import cache_folder, place_of
+from mule.features.weights.published import WEIGHT_CARDS
 from mule.training.monitor import Validation
 from mule.training.parts import Progress as TrainingProgress
 

@@ -13,17 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.cli.show_features import VIDEO_NAME
+from mule.core.errors import DetectorError, MuleError, RangeError
 from mule.detection.cards import YOLOX_CARDS
-from mule.errors import DetectorError, MuleError, RangeError
-from mule.features.download import cache_folder, place_of, require_checksum, sha256_of
+from mule.features.weights.download import cache_folder, place_of, require_checksum, sha256_of
 from mule.runtime.exported import kept_graphs
 from mule.video.sources import natural_key
-from mule.watching.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
-from mule.watching.exports import EXPORTS
+from mule.watching.engine.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
+from mule.watching.engine.watch import Watch, WatchSettings, open_watch, video_name
 from mule.watching.moments import Moment, plain_name
-from mule.watching.results import MOMENTS, recorded, write_outputs
-from mule.watching.summary import TABLE_TITLES, Summary, summary_rows
-from mule.watching.watch import Watch, WatchSettings, open_watch, video_name
+from mule.watching.outputs.exports import EXPORTS
+from mule.watching.outputs.results import MOMENTS, recorded, write_outputs
+from mule.watching.outputs.summary import TABLE_TITLES, Summary, summary_rows
 
 STOPPED = 130
 """The exit code of a command that was interrupted, as shells have it."""

@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from mule.core.errors import WeightsError
 from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS, DetectorCard
-from mule.errors import WeightsError
-from mule.features import download
-from mule.features.checkpoints import Checkpoint, read_checkpoint
-from mule.features.loading import fitting_cards, match_card, num_known
-from mule.features.published import WEIGHT_CARDS
-from mule.features.weights import WeightCard
+from mule.features.weights import download
+from mule.features.weights.cards import WeightCard
+from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
+from mule.features.weights.loading import fitting_cards, match_card, num_known
+from mule.features.weights.published import WEIGHT_CARDS
 
 Card = WeightCard | DetectorCard
 

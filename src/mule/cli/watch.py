@@ -72,7 +72,7 @@ def watch(
     result of what was seen; --resume goes on from there. A stream that breaks off is opened again.
     """
     from mule.cli import show_watch
-    from mule.watching.watch import WatchSettings
+    from mule.watching.engine.watch import WatchSettings
 
     wanted = show_watch.Wanted(
         source=source,

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from mule.errors import AnnotationError, RangeError
-from mule.report.formats import read_outcomes
-from mule.report.tables import Block, Line, Number, Sheet
+from mule.core.errors import AnnotationError, RangeError
+from mule.evaluation.formats import read_outcomes
+from mule.evaluation.tables import Block, Line, Number, Sheet
 
 FEWEST_SCORES = 3
 """An order of two is a coin's."""

@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from mule.build_data import Noted, root_of
 from mule.comparison.engines import JobFailure, run_jobs
 from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched
 from mule.comparison.findings import Findings, findings_of, method_names, require_methods
-from mule.comparison.judging import Judging
-from mule.comparison.results import SideResult
 from mule.comparison.rows import (
     Contestant,
     Row,
@@ -24,11 +21,14 @@ from mule.comparison.rows import (
     require_same_rows,
     results_of,
 )
-from mule.comparison.score_rules import score_rules
 from mule.comparison.starting import Start, begun_with, planned_starts, require_start, train_start
-from mule.config import ConfigError, StageData
-from mule.errors import MuleError
+from mule.core.config import ConfigError, StageData
+from mule.core.errors import MuleError
+from mule.inference.judging import Judging
+from mule.inference.results import SideResult
+from mule.inference.score_rules import score_rules
 from mule.systems.catalogue import find_system
+from mule.training.data import Noted, root_of
 
 QUICK_CLIPS = {"train_clips": 800, "val_clips": 100}
 QUICK_SHARE = 0.5

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from mule.build_data import root_of, table_sides, videos_of
 from mule.comparison.findings import Findings
-from mule.comparison.sides import table_actors
-from mule.config import TableData
-from mule.datasets.table import ActorTable
+from mule.core.config import TableData
+from mule.data.table.table import ActorTable
 from mule.evaluation.control import SUSPICIOUS_AUROC, control_without_pixels
-from mule.evaluation.metrics import MEASURES
 from mule.evaluation.open_set import evaluate_open_set
-from mule.report.outcomes import Comparison, MethodRow, Outcome, Trial
+from mule.evaluation.outcomes import Comparison, MethodRow, Outcome, Trial
+from mule.inference.sides import table_actors
+from mule.metrics import MEASURES
+from mule.training.data import root_of, table_sides, videos_of
 from mule.video.reading import video_facts
 
 CONTROL, FACTS = "control without pixels", "length, width, height"

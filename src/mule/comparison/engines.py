@@ -24,8 +24,8 @@ from multiprocessing.queues import SimpleQueue
 from types import FrameType, ModuleType
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from mule.errors import MuleError, RangeError
-from mule.heap import keep_freed_memory
+from mule.core.errors import MuleError, RangeError
+from mule.core.heap import keep_freed_memory
 
 MOST_TRIES = 3
 """How often a job is started whose process is killed each time."""

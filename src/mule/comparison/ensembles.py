@@ -16,20 +16,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.baselines.outputs import LinearReadout
-from mule.build_data import Noted
-from mule.comparison.judging import Judging, judged, yardstick_of
-from mule.comparison.output_files import OutputsOf, weights_digest
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.remembering import reading_of
-from mule.comparison.results import SideResult
-from mule.comparison.score_rules import score_rules
-from mule.comparison.sides import TRAIN, VAL, require_sides, sides_under_test
-from mule.config import Experiment
-from mule.errors import MissingOutputs, RangeError
+from mule.core.config import Experiment
+from mule.core.errors import MissingOutputs, RangeError
+from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
+from mule.inference.judging import Judging, judged, yardstick_of
+from mule.inference.output_files import OutputsOf, weights_digest
+from mule.inference.outputs import SideOutputs
+from mule.inference.remembering import reading_of
+from mule.inference.results import SideResult
+from mule.inference.score_rules import score_rules
+from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.memory import unit_features
-from mule.records import Evidence
+from mule.rivals.scores.outputs import LinearReadout
+from mule.training.data import Noted
 
 NO_PASSES_TOGETHER = "members of an ensemble drop units each by its own chance"
 _NO_WEIGHTS = "0" * 64

@@ -13,12 +13,12 @@ from time import perf_counter
 
 import torch
 
-from mule.build import build_parts
-from mule.build_data import Noted, table_sides
 from mule.comparison.rows import Contestant
-from mule.config import ConfigError, Experiment, StageData
+from mule.core.config import ConfigError, Experiment, StageData
 from mule.objective.primal_dual import PrimalDual
+from mule.training.build import build_parts
 from mule.training.checkpoint import write_whole
+from mule.training.data import Noted, table_sides
 from mule.training.parts import Silence
 from mule.training.step import batch_objective
 

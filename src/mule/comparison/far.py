@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mule.build_data import Noted
-from mule.comparison.judging import Judging, facts_unkept, judged, yardstick_of
-from mule.comparison.output_files import OutputsOf, weights_digest
-from mule.comparison.outputs import NO_PASSES, SideOutputs
-from mule.comparison.remembering import reading_of
-from mule.comparison.results import SideResult
-from mule.comparison.score_rules import score_rules
-from mule.comparison.sides import TRAIN, VAL, ActorTruth, sides_under_test
-from mule.config import Experiment
-from mule.datasets.leakage import met_in_pretraining
-from mule.errors import RangeError
-from mule.records import Evidence
+from mule.core.config import Experiment
+from mule.core.errors import RangeError
+from mule.core.records import Evidence
+from mule.data.split.leakage import met_in_pretraining
+from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
+from mule.inference.output_files import OutputsOf, weights_digest
+from mule.inference.outputs import NO_PASSES, SideOutputs
+from mule.inference.remembering import reading_of
+from mule.inference.results import SideResult
+from mule.inference.score_rules import score_rules
+from mule.inference.sides import TRAIN, VAL, ActorTruth, sides_under_test
+from mule.training.data import Noted
 
 
 def judge_far(

@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from mule.comparison.findings import OURS, Findings, FinishedRow
-from mule.comparison.output_files import kept_outputs
-from mule.comparison.results import read_novelties
 from mule.comparison.rows import plain_name
 from mule.comparison.tested import DEFAULT
-from mule.evaluation.metrics import operating_curve
-from mule.report.calibration_figures import Reliability, reliability, reliability_figure
-from mule.report.class_figures import ClassScores, class_novelty_figure
-from mule.report.drawing import method_styles, write_figure
-from mule.report.figures import (
+from mule.evaluation.calibration_figures import Reliability, reliability, reliability_figure
+from mule.evaluation.class_figures import ClassScores, class_novelty_figure
+from mule.evaluation.drawing import method_styles, write_figure
+from mule.evaluation.figures import (
     FlaggedCounts,
     MethodCurves,
     ScoredActors,
@@ -22,6 +19,9 @@ from mule.report.figures import (
     roc_figure,
     score_figure,
 )
+from mule.inference.output_files import kept_outputs
+from mule.inference.results import read_novelties
+from mule.metrics import operating_curve
 
 CAPTIONS: Mapping[str, str] = {
     "roc": "ROC: novel actors flagged against known actors flagged.",

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mule.comparison.results import SideResult
 from mule.comparison.rows import Contestant, Row
-from mule.comparison.score_rules import JUDGED_BY
-from mule.config import ConfigError
+from mule.core.config import ConfigError
+from mule.inference.results import SideResult
+from mule.inference.score_rules import JUDGED_BY
 from mule.systems.catalogue import find_system
 
 OURS = "mule"

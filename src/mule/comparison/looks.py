@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mule.build_data import Noted
-from mule.comparison.judging import Judging, facts_unkept, judge_run, judged, yardstick_of
-from mule.comparison.output_files import OutputsOf, weights_digest
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.remembering import reading_of
-from mule.comparison.results import SideResult
-from mule.comparison.score_rules import score_rules
-from mule.comparison.sides import TRAIN, VAL
-from mule.config import Experiment
-from mule.errors import RangeError
+from mule.core.config import Experiment
+from mule.core.errors import RangeError
+from mule.inference.judging import Judging, facts_unkept, judge_run, judged, yardstick_of
+from mule.inference.output_files import OutputsOf, weights_digest
+from mule.inference.outputs import SideOutputs
+from mule.inference.remembering import reading_of
+from mule.inference.results import SideResult
+from mule.inference.score_rules import score_rules
+from mule.inference.sides import TRAIN, VAL
+from mule.training.data import Noted
 
 NUMBERS_OF_LOOKS = (1, 2, 4, 8)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mule.comparison.agreement import FEWEST_SCORES, Agreement, agreement_sheet, agreements
 from mule.comparison.results_pages import ResultsPage
-from mule.errors import RangeError
-from mule.report.formats import escaped_markdown, markdown
+from mule.core.errors import RangeError
+from mule.evaluation.formats import escaped_markdown, markdown
 
 FEWEST_PAGES = 2
 _METHODS = "methods"

@@ -28,10 +28,10 @@ from mule.comparison.sheets import (
     scenes_comparison,
 )
 from mule.comparison.tested import DEFAULT, PairedTest, default_against_others, default_in_short
-from mule.config import StageData
-from mule.report.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
-from mule.report.outcomes import Comparison
-from mule.report.tables import Cell, Sheet, paper_sheet, score_sheet
+from mule.core.config import StageData
+from mule.evaluation.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
+from mule.evaluation.outcomes import Comparison
+from mule.evaluation.tables import Cell, Sheet, paper_sheet, score_sheet
 from mule.training.checkpoint import write_whole
 
 OF_STAGE = (

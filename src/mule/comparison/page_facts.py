@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from mule.comparison.equal import gradient_steps
 from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.sheets import trained_seconds
-from mule.config import StageData
-from mule.report.formats import escaped_markdown
-from mule.report.outcomes import Trial
+from mule.core.config import StageData
+from mule.evaluation.formats import escaped_markdown
+from mule.evaluation.outcomes import Trial
 from mule.training.run_record import RunFolder
 
 MOST_TRIALS = 6

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from mule.comparison.clip_bootstrap import draw_clips, drawn_measures, interval_of
 from mule.comparison.findings import OURS, Findings, FinishedRow
-from mule.comparison.output_files import kept_outputs
-from mule.comparison.results import read_novelties
-from mule.evaluation.metrics import MEASURES
-from mule.report.outcomes import LEVEL, PAPER_MEASURES, Difference, Measure
-from mule.report.tables import ARROWS, Block, Line, Number, Sheet
+from mule.evaluation.clip_bootstrap import draw_clips, drawn_measures, interval_of
+from mule.evaluation.outcomes import LEVEL, PAPER_MEASURES, Difference, Measure
+from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet
+from mule.inference.output_files import kept_outputs
+from mule.inference.results import read_novelties
+from mule.metrics import MEASURES
 
 
 def drawn_difference(

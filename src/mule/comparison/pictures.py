@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from mule.comparison.findings import Findings, FinishedRow
-from mule.comparison.output_files import kept_outputs
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.results import read_novelties
-from mule.comparison.sides import key_frame
-from mule.errors import RangeError
-from mule.report.drawing import write_figure
-from mule.report.pictures import Calls, FrameDecisions, KeyFrame, most_disputed, picture_grid
+from mule.core.errors import RangeError
+from mule.evaluation.drawing import write_figure
+from mule.evaluation.pictures import Calls, FrameDecisions, KeyFrame, most_disputed, picture_grid
+from mule.inference.output_files import kept_outputs
+from mule.inference.outputs import SideOutputs
+from mule.inference.results import read_novelties
+from mule.inference.sides import key_frame
 
 TRUTH = "truth"
 LIKELY = 0.5

@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Float, Int
 
 from mule.comparison.findings import Findings, FinishedRow
-from mule.comparison.judging import FALSE_ALARMS
-from mule.comparison.output_files import kept_outputs
-from mule.comparison.outputs import SideOutputs
-from mule.comparison.results import read_novelties
-from mule.comparison.sides import VAL
 from mule.comparison.tested import DEFAULT
-from mule.errors import TooFewActors
+from mule.core.errors import TooFewActors
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage
+from mule.evaluation.tables import Block, Line, Number, Sheet
+from mule.inference.judging import FALSE_ALARMS
+from mule.inference.output_files import kept_outputs
+from mule.inference.outputs import SideOutputs
+from mule.inference.results import read_novelties
+from mule.inference.sides import VAL
 from mule.novelty.thresholds import promised_threshold
-from mule.report.tables import Block, Line, Number, Sheet
 
 EVERYBODY = "everybody"
 FEWEST_OF_A_VIDEO = 20

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mule.errors import AnnotationError
+from mule.core.errors import AnnotationError
 
 JUDGED_TITLE = "Each method by the score it is judged by"
 EVERY_SCORE_ON = "Every score on "

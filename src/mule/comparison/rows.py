@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from mule.build import run_experiment
-from mule.build_data import Noted
-from mule.build_maps import maps_key
-from mule.comparison.judging import Judging, judge_run, result_key
-from mule.comparison.output_files import OutputsOf
-from mule.comparison.results import SideResult, read_result
 from mule.comparison.sharing import take_over
-from mule.comparison.sides import VAL, keep_maps, render_sides, sides_under_test
-from mule.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
-from mule.errors import WeightsError
-from mule.report.outcomes import Trial
+from mule.core.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
+from mule.core.errors import WeightsError
+from mule.evaluation.outcomes import Trial
+from mule.inference.judging import Judging, judge_run, result_key
+from mule.inference.output_files import OutputsOf
+from mule.inference.results import SideResult, read_result
+from mule.inference.sides import VAL, keep_maps, render_sides, sides_under_test
 from mule.systems.catalogue import SYSTEMS
+from mule.training.build import run_experiment
+from mule.training.data import Noted
+from mule.training.maps import maps_key
 from mule.training.monitor import Validation
 from mule.training.run_record import CARD, EXPERIMENT
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mule.comparison.results import SideResult
 from mule.evaluation.results import OpenSetMeasures
-from mule.report.tables import Block, Line, Number, Sheet
+from mule.evaluation.tables import Block, Line, Number, Sheet
+from mule.inference.results import SideResult
 
 JudgedRun = Mapping[str, SideResult]
 """What a run was judged on, by the title of its column."""

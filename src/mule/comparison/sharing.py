@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from mule.config import Experiment, experiment_toml
-from mule.errors import WeightsError
+from mule.core.config import Experiment, experiment_toml
+from mule.core.errors import WeightsError
 from mule.training.checkpoint import write_whole
 from mule.training.run_record import CARD, EXPERIMENT, MODEL, RUN
 

@@ -14,11 +14,11 @@ from mule.comparison.equal import gradient_steps
 from mule.comparison.findings import OURS, Findings
 from mule.comparison.paired import drawn_differences
 from mule.comparison.rows import Row
-from mule.comparison.score_rules import PAPER_SCORES
-from mule.evaluation.metrics import MEASURES
+from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome
 from mule.evaluation.results import OpenSetMeasures
-from mule.report.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome
-from mule.report.tables import Sheet, difference_sheet
+from mule.evaluation.tables import Sheet, difference_sheet
+from mule.inference.score_rules import PAPER_SCORES
+from mule.metrics import MEASURES
 from mule.training.run_record import RunFolder
 
 VAL_MAP = Measure("map_val", "mAP, validation", "higher", has_scores=False)

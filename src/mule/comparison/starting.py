@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mule.build import run_experiment
 from mule.comparison.rows import LOG, Contestant, Row, RowLog, drawn, folder_name
-from mule.config import ConfigError, Experiment
-from mule.report.outcomes import Trial
+from mule.core.config import ConfigError, Experiment
+from mule.evaluation.outcomes import Trial
+from mule.training.build import run_experiment
 from mule.training.run_record import CARD
 
 STARTS = "starts"

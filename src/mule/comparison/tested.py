@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from mule.comparison.clip_bootstrap import ClipDraws, PerDraw, draw_clips, drawn_auroc, interval_of
 from mule.comparison.findings import Findings, FinishedRow
-from mule.comparison.output_files import kept_outputs
-from mule.comparison.results import Novelties, read_novelties
-from mule.comparison.score_rules import LEFT_OUT
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.evaluation.clip_bootstrap import ClipDraws, PerDraw, draw_clips, drawn_auroc, interval_of
 from mule.evaluation.intervals import Interval
+from mule.evaluation.outcomes import LEVEL, Trial
 from mule.evaluation.results import OpenSetMeasures
-from mule.report.outcomes import LEVEL, Trial
-from mule.report.tables import ARROWS, Block, Line, Number, Sheet
+from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet
+from mule.inference.output_files import kept_outputs
+from mule.inference.results import Novelties, read_novelties
+from mule.inference.score_rules import LEFT_OUT
 
 DEFAULT = "mule-memory"
 

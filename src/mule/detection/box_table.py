@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mule.core.errors import AnnotationError
 from mule.detection.boxes import px_from_unit
 from mule.detection.detections import Detections
-from mule.errors import AnnotationError
 
 MAX_OVERHANG_UNIT = 0.05
 MIN_SIDE_UNIT = 1e-6  # thinner boxes would have no area left in single precision

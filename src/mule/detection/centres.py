@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area, nms
 from mule.detection.detections import Detections, concatenate
 from mule.detection.detector import Frames, require_rgb_frames
-from mule.errors import DetectorError
 
 FORMAT = "mule-centres-1"
 STRIDE, COARSEST = 2, 16

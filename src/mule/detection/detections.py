@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.detection.boxes import has_area
-from mule.errors import NotFinite, RangeError, ShapeError
 
 PERSON = 0
 """Class index of a person, who is an actor; every other class is an object."""

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from mule.core.errors import DetectorError, RangeError, ShapeError
 from mule.detection.boxes import clip_to_image, has_area, nms, xyxy_from_cxcywh
 from mule.detection.coco import COCO_CLASSES
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
-from mule.errors import DetectorError, RangeError, ShapeError
 
 Frames = Shaped[Tensor, "frames channels rows cols"]
 """RGB, uint8 from 0 to 255 or floating point from 0 to 1, as the video room gives them."""

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
 from mule.detection.detector import Frames, require_rgb_frames
-from mule.errors import DetectorError
 
 FasterRcnnKind = Literal["resnet50", "resnet50_v2", "resnext101"]
 NUM_COCO_CATEGORIES = 91  # background, then category ids 1..90

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mule.core.errors import AnnotationError
 from mule.detection.box_table import BoxRow, BoxTable, FrameKey, frame_key, table_from_rows
 from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
-from mule.errors import AnnotationError
 
 Json = Any
 AVA_COLUMNS = ("video", "timestamp", "x1", "y1", "x2", "y2", "action", "score")

@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from mule.core.errors import RangeError
 from mule.detection.boxes import Boxes, cxcywh_from_xyxy, iou_matrix, xyxy_from_cxcywh
 from mule.detection.detections import PERSON, Detections
-from mule.errors import RangeError
 
 NO_TRACK = -1
 NO_BOX = -1

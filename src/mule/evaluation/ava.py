@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.evaluation.mean_ap import mean_over_classes
 from mule.evaluation.results import MeanApResult
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from mule.datasets.ava_classes import read_label_map
-from mule.datasets.ava_rows import (
+from mule.core.errors import AnnotationError, RangeError
+from mule.core.text_rows import Chunk, Problems
+from mule.data.convert.ava_classes import read_label_map
+from mule.data.convert.ava_rows import (
     FrameNumbers,
     action_ids,
     corners,
@@ -15,10 +17,8 @@ from mule.datasets.ava_rows import (
     scores,
     videos_and_times_s,
 )
-from mule.errors import AnnotationError, RangeError
 from mule.evaluation.ava import ActionBoxes, ScoredActionBoxes, evaluate_ava
 from mule.evaluation.results import MeanApResult
-from mule.text_rows import Chunk, Problems
 
 
 def evaluate_ava_files(

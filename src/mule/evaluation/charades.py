@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from mule.datasets.charades import read_intervals
-from mule.errors import AnnotationError, RangeError, ShapeError
+from mule.core.errors import AnnotationError, RangeError, ShapeError
+from mule.core.text_rows import Problems, numbers, read_lines, read_named_columns, shown
+from mule.data.convert.charades import read_intervals
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision, ranked_average_precision
 from mule.evaluation.results import CharadesResult
-from mule.text_rows import Problems, numbers, read_lines, read_named_columns, shown
 
 AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
 

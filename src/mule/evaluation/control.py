@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
-from mule.errors import NotFinite, TooFewActors
-from mule.evaluation.metrics import auroc
+from mule.core.errors import NotFinite, TooFewActors
+from mule.metrics import auroc
 
 SUSPICIOUS_AUROC = 0.55
 """A control above this is to be reported beside every score, and matched for."""

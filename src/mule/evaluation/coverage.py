@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import beta, betabinom
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.evaluation.intervals import Interval
 
 

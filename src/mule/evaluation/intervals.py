@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from mule.errors import RangeError
-from mule.evaluation.metrics import MEASURES, OperatingCurve
+from mule.core.errors import RangeError
+from mule.metrics import MEASURES, OperatingCurve
 
 MAX_BINS = 20_000
 COUNTS_AT_ONCE = 1 << 16  # small enough to stay in the cache

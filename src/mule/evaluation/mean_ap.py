@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 
 AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
 PerClass = Float[np.ndarray, " classes"]

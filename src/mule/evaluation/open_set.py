@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from mule.errors import AnnotationError, RangeError
+from mule.core.errors import AnnotationError, RangeError
+from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, shown
 from mule.evaluation.intervals import bootstrap_intervals
-from mule.evaluation.metrics import MEASURES, AnyArray, operating_curve
 from mule.evaluation.results import OpenSetIntervals, OpenSetMeasures, OpenSetResult, UndefinedMeasures
-from mule.text_rows import Problems, finite_numbers, numbered, read_named_columns, shown
+from mule.metrics import MEASURES, AnyArray, operating_curve
 
 CONVENTION = (
     "Novelty is used as given, larger = more novel; it is never flipped, so AUROC below 0.5 means it points the "

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from mule.errors import MuleError
+from mule.core.errors import MuleError
 from mule.evaluation.intervals import Interval
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
 
 
 def strongest_actors(

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
+from mule.core.records import Evidence, at_least_single
 from mule.evidence.opinion import opinion_from
-from mule.records import Evidence, at_least_single
 
 LOOK_CORRELATION = 0.5
 """Where no correlation was measured: two looks are worth 4/3 of one, and no number of them more than two."""

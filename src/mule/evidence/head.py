@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mule.errors import RangeError
-from mule.records import Evidence, at_least_single
+from mule.core.errors import RangeError
+from mule.core.records import Evidence, at_least_single
 
 Parameterisation = Literal["tied", "independent"]
 EvidenceFunction = Literal["exp", "softplus", "relu", "elu"]

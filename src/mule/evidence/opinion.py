@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.records import Evidence, Opinion, at_least_single
+from mule.core.records import Evidence, Opinion, at_least_single
 
 
 def beta_parameters(

@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from mule.errors import FeatureFileError, NotFinite, RangeError, VideoError
+from mule.core.errors import FeatureFileError, NotFinite, RangeError, VideoError
 from mule.features.cache import (
     CacheEntry,
     Every,

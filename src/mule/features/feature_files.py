@@ -21,7 +21,7 @@ from jaxtyping import Float, Float64, Int64
 from safetensors import safe_open
 from torch import Tensor
 
-from mule.errors import FeatureFileError, ShapeError
+from mule.core.errors import FeatureFileError, ShapeError
 
 FORMAT_VERSION = 1
 """Goes up when a file takes another form, or when the same recipe comes to mean other numbers."""

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mule.errors import RangeError, WeightsError
+from mule.core.errors import RangeError, WeightsError
+from mule.features.backbones.slowfast import Variant
 from mule.features.cache import Recipe
-from mule.features.checkpoints import read_checkpoint
-from mule.features.download import sha256_while_unchanged
-from mule.features.loading import fitting_cards, load_backbone
 from mule.features.maps import FeatureMaps
-from mule.features.slowfast import Variant
-from mule.features.weights import BACKBONES, NORMALISATIONS, WeightCard
+from mule.features.weights.cards import BACKBONES, NORMALISATIONS, WeightCard
+from mule.features.weights.checkpoints import read_checkpoint
+from mule.features.weights.download import sha256_while_unchanged
+from mule.features.weights.loading import fitting_cards, load_backbone
 from mule.video.clips import ClipShape
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import NotFinite, RangeError
+from mule.core.errors import NotFinite, RangeError
 from mule.features.maps import FeatureMaps
 
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
+from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.memory.held_out import HeldOut, apart_from
 from mule.memory.kernel import entry_scales, reach_of, weigh
@@ -23,7 +24,6 @@ from mule.memory.memory import (
 )
 from mule.memory.opinion import best_evidence_scale
 from mule.memory.search import EntrySearch
-from mule.records import Evidence
 
 
 @dataclass(frozen=True)

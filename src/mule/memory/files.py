@@ -19,11 +19,11 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mule.errors import MuleError
+from mule.core.errors import MuleError
+from mule.core.files import growing_file, write_to_disk
 from mule.memory.held_out import HeldOut
 from mule.memory.memory import EvidenceMemory, Kernel, Places
 from mule.memory.taught import Remembered, TaughtAction, Whitening
-from mule.whole_files import growing_file, write_to_disk
 
 FORMAT = "mule-memory-2"
 CARD = "card"

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float32
 from torch import Tensor
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.memory.memory import require_fingerprint
 
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
+from mule.core.records import Novelty
 from mule.memory.memory import EvidenceMemory, unit_features
 from mule.memory.search import NOBODY, EntrySearch, Neighbours
-from mule.records import Novelty
 
 
 @dataclass(frozen=True)

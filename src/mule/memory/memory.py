@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float32, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from mule.errors import NotFinite, NotFitted, RangeError, ShapeError
-from mule.records import at_least_single
+from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError
+from mule.core.records import at_least_single
 
 NUM_NEIGHBOURS = 20
 LARGEST_LENGTH_ERROR = 1e-3

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
+from mule.core.records import Evidence, Novelty, Opinion, at_least_single
 from mule.evidence.opinion import beta_parameters
 from mule.memory.kernel import Weighed, require_entries_of
 from mule.memory.memory import EvidenceMemory
 from mule.memory.search import NOBODY
-from mule.records import Evidence, Novelty, Opinion, at_least_single
 
 EVIDENCE_SCALES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 """Among these S is chosen."""

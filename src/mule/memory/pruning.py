@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import RangeError, TooFewActors
+from mule.core.errors import RangeError, TooFewActors
 from mule.memory.kernel import entry_scales
 from mule.memory.memory import EvidenceMemory, Kernel, unit_features
 

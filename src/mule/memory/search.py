@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
-from mule.errors import MuleError, RangeError, ShapeError
+from mule.core.errors import MuleError, RangeError, ShapeError
 
 Method = Literal["exact", "inverted_file"]
 

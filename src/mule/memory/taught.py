@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
+from mule.core.records import Evidence
 from mule.memory.held_out import HeldOut
 from mule.memory.kernel import Weighed
 from mule.memory.memory import EvidenceMemory, require_same_model, unit_features
 from mule.memory.opinion import for_classes, memory_evidence
-from mule.records import Evidence
 
 SHARPNESS = 2.0
 """γ of the kernel e^(γ·(cos − 1))."""

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory.building import SeenActors, calibrate, forget, identities, joined_places
 from mule.memory.held_out import HeldOut
 from mule.memory.kernel import scales_among, weigh

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
+from mule.core.records import Novelty
 from mule.novelty.held_out import HeldOutModule, num_at_or_above, require_novelty, sorted_held_out
 from mule.novelty.odds import in_words
-from mule.records import Novelty
 
 TAIL_SHARE = 0.05
 """The share of held-out known actors whose excess sets the exponential tail."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mule.errors import RangeError, ShapeError, TooFewActors
+from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.novelty.calibration import CalibratedNovelty, CalibratedScore
 
 CombinationRule = Literal["fisher", "cauchy"]

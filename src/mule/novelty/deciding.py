@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from mule.core.records import Evidence, Novelty
 from mule.evidence.head import exp_evidence
 from mule.novelty.scores import belief_novelty
-from mule.records import Evidence, Novelty
 
 MEMORY = "whole-memory"
 """The part that a memory gives: its vacuity."""

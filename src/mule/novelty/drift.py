@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.novelty.held_out import HeldOutModule, require_novelty, sorted_held_out
 
 Drift = Literal["stranger", "more ordinary", "more alike"]

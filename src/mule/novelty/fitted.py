@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from mule.errors import NotFitted, RangeError, ShapeError, TooFewActors
-from mule.records import Evidence, Novelty, at_least_single
+from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.records import Evidence, Novelty, at_least_single
 
 
 def require_known(targets: Shaped[Tensor, "actors classes"]) -> None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mule.errors import NotFinite, NotFitted, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, NotFitted, ShapeError, TooFewActors
 
 
 def require_novelty(novelty: Tensor) -> None:

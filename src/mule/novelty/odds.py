@@ -2,7 +2,7 @@
 
 import math
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 
 LARGEST_ODDS = 10_000
 """Nothing rarer than 1 in this many is claimed in words."""

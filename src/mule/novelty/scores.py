@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mule.core.records import Evidence, Novelty, at_least_single
 from mule.evidence.opinion import log_unbelieved
-from mule.records import Evidence, Novelty, at_least_single
 
 NoveltyKind = Literal["pe", "pe_log", "ne", "ne_inverse", "pne", "belief"]
 

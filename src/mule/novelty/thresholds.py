@@ -8,7 +8,7 @@ from decimal import Decimal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.novelty.held_out import require_novelty, sorted_held_out
 
 _PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
@@ -58,7 +58,7 @@ def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: floa
     the same decision as "conformal p-value ≤ a". The probability includes the choice of the held-out actors: with these
     n, the share flagged is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, that is a ± √(a(1 − a)/n) or so.
 
-    `mule.evaluation.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this speaks of the next one.
+    `mule.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this speaks of the next one.
 
     Raises:
         TooFewActors: n < 1/a − 1, so that no value keeps the promise.

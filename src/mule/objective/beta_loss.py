@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
+from mule.core.records import Evidence
 from mule.evidence.opinion import beta_parameters
 from mule.objective.digamma import digamma_increase
-from mule.records import Evidence
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from mule.core.records import at_least_single
 from mule.objective.digamma import digamma_increase
-from mule.records import at_least_single
 
 ClassEvidence = Float[Tensor, "actors classes"]
 Labels = Shaped[Tensor, "actors classes"]

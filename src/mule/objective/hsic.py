@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mule.errors import NotFinite, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFinite, RangeError, ShapeError, TooFewActors
 from mule.objective.ranks import gather_actors, gather_groups
 
 Estimator = Literal["unbiased", "biased", "cka", "debiased_cka"]

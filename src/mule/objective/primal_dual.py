@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mule.errors import NotFinite, RangeError
+from mule.core.errors import NotFinite, RangeError
 from mule.objective.ranks import mean_over_ranks
 
 MeasuresWith = Literal["own_pass", "next_batch"]

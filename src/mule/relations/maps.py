@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.relations.attention import RelationBlock, Seats
 from mule.relations.convolution import MapConvolution
 from mule.relations.scene import SceneFeatures

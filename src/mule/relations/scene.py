@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor
 
-from mule.errors import RangeError, WeightsError
+from mule.core.errors import RangeError, WeightsError
 from mule.runtime.openvino import RuntimeMissing, require_openvino
 
 Target = Literal["onnx", "openvino"]

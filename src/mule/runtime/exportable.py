@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mule.features.backbones.slowfast import SlowFast, Stem, slow_frame_positions
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import context_map
-from mule.features.slowfast import SlowFast, Stem, slow_frame_positions
-from mule.features.weights import Backbone
+from mule.features.weights.cards import Backbone
 
 TEMPORAL_AXIS = 2
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mule.errors import WeightsError
-from mule.features.download import cache_folder, sha256_of
+from mule.core.errors import WeightsError
+from mule.features.weights.download import cache_folder, sha256_of
 from mule.model import MuleModel
 from mule.runtime.engines import SUFFIXES, Runtime, Target, open_engine, runtime_version, write_graph
 from mule.runtime.graphs import (

@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mule.baselines.acar import AcarRelations
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.features.pooling import RoiSampling
 from mule.model import PooledActors, RelationModel
 from mule.relations.aco import GridRelations
 from mule.relations.attention import RelationBlock
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import FeatureMixing, MapRelations
+from mule.rivals.networks.acar import AcarRelations
 
 MapSize = tuple[int, int]
 """Rows and columns of a context map."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mule.errors import RangeError, ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.model import MuleModel, RelationModel
 from mule.runtime.exportable import ContextMaps
 from mule.runtime.flat_head import FlatHead, MapSize, related_by

@@ -24,11 +24,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import MuleError, NotFinite, RangeError, ShapeError
+from mule.core.errors import MuleError, NotFinite, RangeError, ShapeError
 from mule.features.frozen import FrozenBackbone
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
-from mule.features.weights import Backbone
+from mule.features.weights.cards import Backbone
 from mule.runtime.exportable import TEMPORAL_AXIS, exportable
 
 ClipSize = tuple[int, int, int]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.errors import MuleError
+from mule.core.errors import MuleError
 from mule.features.maps import FeatureMaps
 from mule.model import MuleModel, SceneBoxes
 from mule.runtime.openvino import ClipSize

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mule.errors import TooFewActors
+from mule.core.errors import TooFewActors
 from mule.features.maps import FeatureMaps
 from mule.features.pooling import box_features, context_map
 from mule.runtime.openvino import Network, RuntimeMissing, require_openvino, require_size

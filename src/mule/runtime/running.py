@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.errors import ShapeError
+from mule.core.errors import ShapeError
+from mule.core.records import Evidence
 from mule.features.maps import FeatureMaps
 from mule.model import ModelOutput, MuleModel, SceneBoxes
-from mule.records import Evidence
 from mule.runtime.engines import Engine
 from mule.runtime.graphs import BOXES, CLIPS, CONTEXT, SAID
 from mule.runtime.openvino import ClipSize, require_size

@@ -10,12 +10,7 @@ from typing import Literal
 
 from torch import nn
 
-from mule.baselines.acar import AcarRelations
-from mule.baselines.afac import AfacModel
-from mule.baselines.aia import AiaRelations, Structure
-from mule.baselines.dear import DearModel
-from mule.baselines.enn import DirichletHead
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
 from mule.model import PooledActors, RelationModel, Relations
@@ -24,6 +19,11 @@ from mule.objective.primal_dual import Constraint
 from mule.relations.aco import GridRelations
 from mule.relations.factored import FactoredRelations
 from mule.relations.maps import PUBLISHED, RelationSettings
+from mule.rivals.networks.acar import AcarRelations
+from mule.rivals.networks.afac import AfacModel
+from mule.rivals.networks.aia import AiaRelations, Structure
+from mule.rivals.networks.dear import DearModel
+from mule.rivals.networks.enn import DirichletHead
 from mule.systems.objectives import (
     STATIC_BIAS,
     Loss,

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mule.baselines.dear import DearOutput, dear_loss
-from mule.baselines.enn import enn_loss
 from mule.model import ModelOutput
 from mule.objective.beta_loss import beta_loss, reduce_over_actors
 from mule.objective.contrast import contrast_loss
 from mule.objective.hsic import static_bias
 from mule.objective.primal_dual import Objective
+from mule.rivals.networks.dear import DearOutput, dear_loss
+from mule.rivals.networks.enn import enn_loss
 
 Targets = Shaped[Tensor, "actors classes"]
 Loss = Callable[[ModelOutput, Targets], Float[Tensor, ""]]

@@ -26,8 +26,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from mule.errors import MuleError, NotFinite
-from mule.whole_files import growing_file, write_to_disk
+from mule.core.errors import MuleError, NotFinite
+from mule.core.files import growing_file, write_to_disk
 
 NAME = re.compile(r"step-(\d{8,})")
 MODEL, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"

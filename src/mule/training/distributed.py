@@ -15,7 +15,7 @@ import torch.distributed as dist
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 from mule.objective.ranks import gather_actors, num_ranks
 
 FIRST = 0

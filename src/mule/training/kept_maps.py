@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mule.datasets.batches import ActorBatch
-from mule.datasets.samples import WHOLE_FRAME, ClipName, ClipSamples
-from mule.datasets.sampling import ClipSampler
-from mule.datasets.table import ActorTable
-from mule.datasets.video_clips import ClipObjects
+from mule.core.errors import RangeError, VideoError
+from mule.data.batches.batches import ActorBatch
+from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSamples
+from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.video_clips import ClipObjects
+from mule.data.table.table import ActorTable
 from mule.detection.boxes import px_from_unit
-from mule.errors import RangeError, VideoError
 from mule.features.feature_files import VideoFeatures
 
 SAME_TIME_S = 1e-3

@@ -11,10 +11,10 @@ from time import perf_counter
 
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from mule.config import TrainingSettings
-from mule.datasets.batches import ActorBatch
-from mule.datasets.loading import worker_loss_explained
-from mule.errors import MuleError, NotFinite, RangeError
+from mule.core.config import TrainingSettings
+from mule.core.errors import MuleError, NotFinite, RangeError
+from mule.data.batches.batches import ActorBatch
+from mule.data.batches.loading import worker_loss_explained
 from mule.objective.primal_dual import PrimalDual, StepReport
 from mule.training.chance import chance_state, seed_chance, set_chance_state
 from mule.training.checkpoint import Checkpoint, Checkpoints

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mule.core.records import Evidence
 from mule.evaluation.mean_ap import mean_average_precision
 from mule.objective.primal_dual import Constraint, StepReport
-from mule.records import Evidence
 
 LITTLE_EVIDENCE = 0.01
 """Below this an actor has no evidence for an action to speak of: belief below half a percent."""

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from mule.config import LabelsOf
-from mule.datasets.batches import ActorBatch
-from mule.datasets.sampling import ClipSampler
+from mule.core.config import LabelsOf
+from mule.data.batches.batches import ActorBatch
+from mule.data.batches.sampling import ClipSampler
 from mule.objective.primal_dual import Constraint, MeasuresWith
 from mule.training.monitor import Validation, Watched
 from mule.training.schedule import Schedule

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 
 
 @dataclass(frozen=True)

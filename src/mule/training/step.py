@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from mule.config import LabelsOf
-from mule.datasets.batches import ActorBatch
-from mule.errors import NotFinite
+from mule.core.config import LabelsOf
+from mule.core.errors import NotFinite
+from mule.data.batches.batches import ActorBatch
 from mule.model import ModelOutput, SceneBoxes
 from mule.objective.primal_dual import Objective
 from mule.objective.ranks import gather_actors

@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from mule.config import LabelsOf
-from mule.errors import RangeError
+from mule.core.config import LabelsOf
+from mule.core.errors import RangeError
+from mule.core.records import Evidence
 from mule.model import ModelOutput
-from mule.records import Evidence
 from mule.training.distributed import gathered, over_ranks
 from mule.training.monitor import Validation, validation_of
 from mule.training.parts import Batches

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import count, pairwise, takewhile
 from typing import Literal
 
-from mule.errors import RangeError
+from mule.core.errors import RangeError
 
 Seconds = Fraction | float | int
 SlowRule = Literal["full_span", "stride"]

@@ -24,7 +24,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 from jaxtyping import UInt8
 
-from mule.errors import VideoError
+from mule.core.errors import VideoError
 from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.sources import LiveStream, VideoFile, VideoSource
 from mule.video.transforms import short_side_size

@@ -14,7 +14,7 @@ import av
 import numpy as np
 from jaxtyping import UInt8
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 
 # In small pictures x264's macroblock tree reads memory it has not written: without it, same frames, same file.
 _OPTIONS = {"preset": "veryfast", "threads": "1", "x264-params": "mbtree=0"}

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from fractions import Fraction
 from pathlib import Path
 
-from mule.errors import VideoError
+from mule.core.errors import VideoError
 from mule.video.decode import Picture, VideoFrame, read_image, upright_size
 from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.sources import ImageSequence

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
 from mule.video.decode import Picture, RgbConverter, VideoFrames
 from mule.video.facts import DecodeReport, VideoFacts

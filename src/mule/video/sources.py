@@ -9,7 +9,7 @@ from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
-from mule.errors import RangeError, VideoError
+from mule.core.errors import RangeError, VideoError
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 LIST_SUFFIXES = frozenset({".list", ".lst", ".txt"})

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Num, UInt8
 from torch import Generator, Tensor
 
-from mule.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import NotFinite, RangeError, ShapeError
 
 Frames = Num[Tensor, "frames channels rows cols"]
 NewFrames = Num[Tensor, "frames channels new_rows new_cols"]

@@ -1,0 +1,100 @@
+"""What travels between rooms. Each record checks itself once, at birth; after that nobody re-checks."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mule.core.errors import NotFinite, RangeError, ShapeError
+
+
+def at_least_single(tensor: Tensor) -> Tensor:
+    """The same numbers in float32 if they came in half precision: digamma and long sums need the digits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _require_alike(what: str, first: Tensor, second: Tensor) -> None:
+    if first.shape != second.shape:
+        raise ShapeError(f"{what} must have one shape; got {tuple(first.shape)} and {tuple(second.shape)}.")
+    if first.device != second.device or first.dtype != second.dtype:
+        raise ShapeError(
+            f"{what} must share device and type; got {first.dtype} on {first.device} and "
+            f"{second.dtype} on {second.device}."
+        )
+
+
+def _require_evidence(name: str, values: Tensor) -> None:
+    if torch.compiler.is_compiling():  # a check of values would split the compiled graph
+        return
+    if not torch.isfinite(values).all():
+        actor, action = torch.nonzero(~torch.isfinite(values))[0].tolist()
+        raise NotFinite(
+            f"{name} evidence must be finite; actor {actor}, class {action} has {values[actor, action].item()}. "
+            "Look for NaN in the features, or lower the learning rate."
+        )
+    if (values < 0).any():
+        actor, action = torch.nonzero(values < 0)[0].tolist()
+        raise RangeError(
+            f"{name} evidence must not be below zero; actor {actor}, class {action} has "
+            f"{values[actor, action].item():.6g}. Raw outputs become evidence through EvidenceHead.evidence_from."
+        )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence for (`positive`) and against (`negative`) each known action, per actor. Never below zero."""
+
+    positive: Float[Tensor, "actors classes"]
+    negative: Float[Tensor, "actors classes"]
+
+    def __post_init__(self) -> None:
+        _require_alike("evidence for and against", self.positive, self.negative)
+        if self.positive.ndim != 2 or self.positive.shape[1] == 0 or not self.positive.is_floating_point():
+            raise ShapeError(
+                "evidence must be floating-point, (actors, classes) with at least one class; got "
+                f"{tuple(self.positive.shape)} of {self.positive.dtype}."
+            )
+        _require_evidence("positive", self.positive)
+        _require_evidence("negative", self.negative)
+
+    @property
+    def num_actors(self) -> int:
+        """How many actors there are; zero is an ordinary number."""
+        return self.positive.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """K: how many actions are known."""
+        return self.positive.shape[1]
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """Belief, disbelief and uncertainty about each known action, per actor: three masses that sum to one."""
+
+    belief: Float[Tensor, "actors classes"]
+    disbelief: Float[Tensor, "actors classes"]
+    uncertainty: Float[Tensor, "actors classes"]
+    base_rate: float
+
+    @property
+    def probability(self) -> Float[Tensor, "actors classes"]:
+        """The expected probability of each action, p = b + a·u."""
+        return self.belief + self.base_rate * self.uncertainty
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """How novel each actor is, twice: larger means more novel in both, and both put actors in one order.
+
+    `value` lies in [0, 1] and is for people and thresholds (the paper's formula). It may round to exactly 0
+    or 1. `rank` lives in the log domain or is unbounded, so it keeps the order where `value` cannot; metrics
+    use it.
+    """
+
+    value: Float[Tensor, " actors"]
+    rank: Float[Tensor, " actors"]
+
+    def __post_init__(self) -> None:
+        _require_alike("value and rank", self.value, self.rank)

@@ -1,0 +1,263 @@
+"""Rows of text files, read in chunks; whatever is wrong with them is said once, by file and line.
+
+Files are UTF-8, with or without a byte-order mark, with any line ending. Blank lines are skipped. A whole
+column of a chunk is converted at once; only a column that fails is looked at cell by cell.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from mule.core.errors import AnnotationError
+
+BLOCK_BYTES = 1 << 18
+ROWS_PER_CHUNK = 4_000
+PROBLEMS_SHOWN = 5
+
+
+class RowProblems(AnnotationError):  # noqa: N818 - names the fact, as the messages do
+    """Rows of one file that cannot be used. `each` names file, line and what is wrong with it, in order of lines."""
+
+    def __init__(self, message: str, each: tuple[str, ...], *, num_untold: int) -> None:
+        super().__init__(message)
+        self.each = each
+        self.num_untold = num_untold
+        """How many more there are that were only counted."""
+
+
+class Problems:
+    """What is wrong with one file: the first few problems in words, and how many there are."""
+
+    def __init__(
+        self, path: Path, *, most_shown: int = PROBLEMS_SHOWN, counted: Literal["line", "row"] = "line"
+    ) -> None:
+        self._path = path
+        self._most_shown = most_shown
+        self.counted = counted
+        self._first: list[tuple[int, str]] = []
+        self._count = 0
+
+    def add(self, line: int, what: str) -> None:
+        """Note one problem; `what` says what must hold and what was found."""
+        self._first.append((line, what))
+        self._count += 1
+
+    def add_where(
+        self, is_wrong: Bool[np.ndarray, " rows"], lines: Sequence[int], describe: Callable[[int], str]
+    ) -> None:
+        """Note a problem for each marked row; `describe` puts row i into words."""
+        wrong = np.flatnonzero(is_wrong)
+        self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown].tolist())
+        self._count += len(wrong)
+
+    def raise_if_any(self) -> None:
+        """Stop if anything was noted, naming the file and the first lines."""
+        if not self._count:
+            return
+        in_order = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
+        told = [f"{self.counted} {line}: {what}" for line, what in in_order]
+        untold = self._count - len(told)
+        more = f"; and {untold} more like these" if untold else ""
+        raise RowProblems(
+            f"{self._path}, {'; '.join(told)}{more}.",
+            tuple(f"{self._path}, {problem}" for problem in told),
+            num_untold=untold,
+        )
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some consecutive rows of a table: the cells of each, and the line on which it starts (from 1)."""
+
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, position: int) -> list[str]:
+        """The cells at one position, as text."""
+        return [row[position] for row in self.rows]
+
+    def having(self, widths: set[int]) -> "Chunk":
+        """Only the rows with one of these numbers of cells."""
+        if widths.issuperset(map(len, self.rows)):
+            return self
+        kept = [i for i, row in enumerate(self.rows) if len(row) in widths]
+        return Chunk([self.rows[i] for i in kept], [self.lines[i] for i in kept])
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """The wanted columns of some consecutive rows, as text, and the line on which each row starts."""
+
+    texts: dict[str, list[str]]
+    lines: list[int]
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, with their ends; a file that cannot be read or is not UTF-8 is an error."""
+    line = 1
+    try:
+        with path.open("rb") as file:
+            for block in iter(lambda: file.readlines(BLOCK_BYTES), []):
+                text = _decoded(b"".join(block), path, line)
+                yield from io.StringIO(text, newline="")
+                line += len(block)
+    except OSError as error:
+        raise AnnotationError(f"{path}: must be a file that can be read; {_reason(error)}.") from None
+
+
+def read_chunks(path: Path) -> Iterator[Chunk]:
+    """The rows of a comma-separated file, some thousand at a time; there is at least one."""
+    reader = csv.reader(read_lines(path))
+    chunk, ended, is_empty = Chunk([], []), 0, True
+    try:
+        for row in reader:
+            if row and (len(row) > 1 or row[0].strip()):
+                chunk.rows.append(row)
+                chunk.lines.append(ended + 1)
+            ended = reader.line_num
+            if len(chunk.rows) == ROWS_PER_CHUNK:
+                yield chunk
+                chunk, is_empty = Chunk([], []), False
+    except csv.Error as error:
+        raise AnnotationError(
+            f"{path}, line {ended + 1}: must be comma-separated text; {error}. Is a quotation mark left open?"
+        ) from None
+    if chunk.rows:
+        yield chunk
+    elif is_empty:
+        raise AnnotationError(f"{path}, line 1: must hold at least one row; the file is empty.")
+
+
+def read_named_columns(
+    path: Path, required: Sequence[str], problems: Problems, *, optional: Sequence[str] = ()
+) -> Iterator[NamedColumns]:
+    """The wanted columns of a comma-separated file with a header, some thousand rows at a time."""
+    chunks = read_chunks(path)
+    first = next(chunks)
+    header = [name.strip() for name in first.rows[0]]
+    positions = _positions(header, required, optional, f"{path}, line {first.lines[0]}")
+    below = Chunk(first.rows[1:], first.lines[1:])
+    second = below if below.rows else next(chunks, None)
+    if second is None:
+        raise AnnotationError(
+            f"{path}, line {first.lines[0] + 1}: must hold rows below the header; there are none."
+        )
+    for chunk in chain([second], chunks):
+        rows = with_width(chunk, {len(header)}, problems)
+        columns = list(zip(*rows.rows, strict=True)) or [()] * len(header)
+        yield NamedColumns({name: list(columns[at]) for name, at in positions.items()}, rows.lines)
+
+
+def with_width(chunk: Chunk, widths: set[int], problems: Problems) -> Chunk:
+    """The rows with an allowed number of columns; the others are problems."""
+    kept = chunk.having(widths)
+    if kept is not chunk:
+        allowed = " or ".join(map(str, sorted(widths)))
+        problems.add_where(
+            np.array([len(row) not in widths for row in chunk.rows]),
+            chunk.lines,
+            lambda i: f"a row must have {allowed} columns; got {len(chunk.rows[i])}",
+        )
+    return kept
+
+
+def numbers(texts: list[str]) -> Float[np.ndarray, " rows"]:
+    """Texts as numbers; NaN where a text is none."""
+    return _converted(texts, float, np.nan)
+
+
+def finite_numbers(
+    texts: list[str], name: str, lines: list[int], problems: Problems
+) -> Float[np.ndarray, " rows"]:
+    """A column as numbers; what is not a finite number is a problem, and NaN in the result."""
+    values = numbers(texts)
+    problems.add_where(
+        ~np.isfinite(values), lines, lambda i: f"{name} must be a finite number; got {shown(texts[i])}"
+    )
+    return values
+
+
+def whole_numbers(
+    texts: list[str], name: str, lines: list[int], problems: Problems
+) -> Int[np.ndarray, " rows"]:
+    """A column as whole numbers of at least 0; what is not one is a problem, and −1 in the result."""
+    values = _converted(texts, int, -1)
+    problems.add_where(values < 0, lines, lambda i: f"{name} must be a whole number; got {shown(texts[i])}")
+    return values
+
+
+def times_s(texts: list[str], lines: list[int], problems: Problems) -> Float[np.ndarray, " rows"]:
+    """A column as times in seconds; what is not a time is a problem, and NaN in the result."""
+    values = numbers(texts)
+    problems.add_where(
+        ~(np.isfinite(values) & (values >= 0)),
+        lines,
+        lambda i: f"the time must be a number of seconds, 0 or later; got {shown(texts[i])}",
+    )
+    return values
+
+
+def shown(text: str) -> str:
+    """A cell in quotes, cut short where it is long."""
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+
+
+def numbered(texts: list[str], numbers: dict[str, int]) -> Int[np.ndarray, " rows"]:
+    """A column as the number of each text, in order of first appearance; `numbers` remembers them."""
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int64)
+
+
+def _positions(
+    header: list[str], required: Sequence[str], optional: Sequence[str], place: str
+) -> dict[str, int]:
+    wanted = [*required, *(name for name in optional if name in header)]
+    if any(header.count(name) != 1 for name in wanted):
+        raise AnnotationError(
+            f"{place}: the header must name the columns {' and '.join(map(repr, required))} once each; "
+            f"got {shown(', '.join(header))}."
+        )
+    return {name: header.index(name) for name in wanted}
+
+
+def _converted(texts: list[str], convert: type[float] | type[int], otherwise: float | int) -> np.ndarray:
+    dtype = np.float64 if convert is float else np.int64
+    try:
+        return np.array([convert(text) for text in texts], dtype=dtype)
+    except (ValueError, OverflowError):
+        return np.array([_or_else(text, convert, otherwise) for text in texts], dtype=dtype)
+
+
+def _or_else(text: str, convert: type[float] | type[int], otherwise: float | int) -> float | int:
+    if not text:  # empty cells are many where cells may be empty; an exception takes its time
+        return otherwise
+    try:
+        value = convert(text)
+    except ValueError:
+        return otherwise
+    return otherwise if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
+def _decoded(block: bytes, path: Path, line: int) -> str:
+    try:
+        text = block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at = line + block.count(b"\n", 0, error.start)
+        raise AnnotationError(
+            f"{path}, line {at}: must be UTF-8 text; got the byte 0x{block[error.start]:02x}. Save the file as UTF-8."
+        ) from None
+    return text.removeprefix("\ufeff") if line == 1 else text
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, IsADirectoryError):
+        return "it is a directory"
+    return (error.strerror or str(error)).lower()

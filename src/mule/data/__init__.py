@@ -1,0 +1,1 @@
+"""Data on its way to the network: table, converters, splits and batches."""

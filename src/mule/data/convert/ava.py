@@ -1,0 +1,270 @@
+"""AVA v2.2: the official folder of annotations, and files of predicted boxes, as tables.
+
+A time in AVA is a second s of the whole film. Videos are mostly kept cut, from second 900 on, and so are folders of
+frames: 30 per second, `{video}_%06d.jpg` from 1 on, with second s at place (s − 900) · 30 counted from 0. In both the
+time in the table is s − 900.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from mule.core.errors import AnnotationError
+from mule.core.text_rows import Chunk, Problems, numbered, read_chunks, times_s, with_width
+from mule.data.convert.ava_actors import Actors, actors_of, distinct_rows
+from mule.data.convert.ava_classes import AVA_60, AVA_80, read_label_map
+from mule.data.convert.ava_rows import (
+    WHOLE,
+    FrameNumbers,
+    action_ids,
+    corners,
+    read_frames,
+    read_rows,
+    scores,
+    videos_and_times_s,
+)
+from mule.data.convert.conversion import MAX_OVERHANG_UNIT, ConversionReport, require_rows
+from mule.data.table.table import ActorTable, ObjectTable
+
+Split = Literal["train", "val"]
+VideoCut = Literal["full", "cut-900"]
+
+CUT_AT_S = {"full": 0.0, "cut-900": 900.0}
+
+_LABEL_MAPS = {
+    60: (AVA_60, "ava_action_list_v2.2_for_activitynet_2019.pbtxt"),
+    80: (AVA_80, "ava_action_list_v2.2.pbtxt"),
+}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a file that have a box, as columns."""
+
+    videos: list[str]
+    time_s: Float[np.ndarray, " rows"]
+    frame: Int[np.ndarray, " rows"]
+    boxes: Float[np.ndarray, "rows 4"]
+    is_clipped: Bool[np.ndarray, " rows"]
+    action: Int[np.ndarray, " rows"]
+    """By its id; 0 in a file of predicted boxes."""
+    persons: list[str]
+    """Empty where unknown."""
+    score: Float[np.ndarray, " rows"]
+    """1 in a file of annotations."""
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    def at(self, rows: Int[np.ndarray, " chosen"]) -> "_Rows":
+        """The chosen rows, in the chosen order."""
+        return _Rows(
+            [self.videos[i] for i in rows.tolist()],
+            self.time_s[rows],
+            self.frame[rows],
+            self.boxes[rows],
+            self.is_clipped[rows],
+            self.action[rows],
+            [self.persons[i] for i in rows.tolist()],
+            self.score[rows],
+        )
+
+
+def actors_from_ava(
+    folder: Path, split: Split, *, num_classes: Literal[60, 80] = 60, videos: VideoCut = "full"
+) -> tuple[ActorTable, ConversionReport]:
+    """The annotated actors of a split, a row per person, box and time, with all its actions.
+
+    Left out are rows at times that are not included or are excluded, frames without boxes, and actions outside the
+    list of classes; an actor that keeps no action goes with them. Boxes of one person at one time that overlap by at
+    least 0.9 are one box, the first. A person in two places at one time is two actors, `17 (1)` and `17 (2)`. Two
+    persons in one box are two actors.
+
+    Args:
+        folder: the official files, under their official names.
+        split: which of them.
+        num_classes: 60, the evaluated classes, or 80.
+        videos: what the times of the table refer to: the film from its beginning, or from second 900 on.
+    """
+    class_names = _class_names(folder, num_classes)
+    path = folder / f"ava_{split}_v2.2.csv"
+    rows, dropped = _rows_in_time(path, folder, split, are_predicted=False)
+    num_read = len(rows) + sum(dropped.values())
+    is_listed = np.isin(rows.action, list(class_names))
+    dropped[f"action_not_among_the_{num_classes}_classes"] = int((~is_listed).sum())
+    noted = Counter(boxes_cut_at_the_edge_of_the_frame=int(rows.is_clipped.sum()))
+    actors = actors_of(rows.frame, rows.persons, rows.boxes, noted)
+    table = _table(rows, actors, class_names, CUT_AT_S[videos])
+    noted["actors_left_without_an_action"] = len(actors.names) - len(table)
+    noted["actions_repeated"] = int(is_listed.sum() - table.labels.sum())
+    report = ConversionReport("rows", num_read, len(table), dropped, noted)
+    require_rows(report, path)
+    return table, report
+
+
+def boxes_from_ava(
+    path: Path, folder: Path, split: Split, *, videos: VideoCut = "full"
+) -> tuple[ObjectTable, ConversionReport]:
+    """Predicted boxes, `video,time,x1,y1,x2,y2,label-or-empty,score`, as objects of the class `person`.
+
+    Labels are not read. A box that is there several times, once for each label, is one, with its best score.
+
+    Args:
+        path: the file of boxes; a score that is missing is 1.
+        folder: the official files, for the times that are included and excluded.
+        split: whose excluded times count.
+        videos: as for the actors.
+    """
+    rows, dropped = _rows_in_time(path, folder, split, are_predicted=True)
+    distinct, first, number = distinct_rows(np.column_stack([rows.frame, rows.boxes]))
+    best = np.zeros(len(distinct))
+    np.maximum.at(best, number, rows.score)
+    order = np.argsort(first)
+    boxes = rows.at(first[order])
+    video_number: dict[str, int] = {}
+    video_index = numbered(boxes.videos, video_number)
+    table = ObjectTable(
+        tuple(video_number),
+        ("person",),
+        video_index,
+        boxes.time_s - CUT_AT_S[videos],
+        boxes.boxes,
+        class_index=np.zeros(len(boxes), dtype=np.int64),
+        score=best[order],
+    )
+    noted = Counter(
+        boxes_cut_at_the_edge_of_the_frame=int(rows.is_clipped.sum()),
+        boxes_joined_to_the_same_one=len(rows) - len(table),
+    )
+    report = ConversionReport("rows", len(rows) + sum(dropped.values()), len(table), dropped, noted)
+    require_rows(report, path)
+    return table, report
+
+
+def _class_names(folder: Path, num_classes: Literal[60, 80]) -> dict[int, str]:
+    """The published names; a label map in the folder must agree with them."""
+    names, file_name = _LABEL_MAPS[num_classes]
+    path = folder / file_name
+    if path.is_file():
+        found = read_label_map(path)
+        other = sorted(
+            number for number in found.keys() | names.keys() if found.get(number) != names.get(number)
+        )
+        if other:
+            raise AnnotationError(
+                f"{path}: must be the published list of {num_classes} classes; {len(other)} ids differ, first "
+                f"{other[0]}: {found.get(other[0])!r} for {names.get(other[0])!r}."
+            )
+    return dict(names)
+
+
+def _rows_in_time(
+    path: Path, folder: Path, split: Split, *, are_predicted: bool
+) -> tuple[_Rows, Counter[str]]:
+    """The rows at times that are included and not excluded, and how many others there are."""
+    frames = FrameNumbers()
+    rows, num_frames_only = _read(path, frames, are_predicted=are_predicted)
+    is_included = np.isin(rows.time_s, _included_times_s(folder / "ava_included_timestamps_v2.2.txt"))
+    excluded = read_frames(folder / f"ava_{split}_excluded_timestamps_v2.2.csv", frames)
+    is_excluded = np.isin(rows.frame, excluded)
+    dropped = Counter(
+        frame_without_boxes=num_frames_only,
+        time_not_included=int((~is_included).sum()),
+        time_excluded=int((is_included & is_excluded).sum()),
+    )
+    return rows.at(np.flatnonzero(is_included & ~is_excluded)), dropped
+
+
+def _included_times_s(path: Path) -> Float[np.ndarray, " times"]:
+    problems = Problems(path)
+    times = [
+        times_s(rows.column(0), rows.lines, problems)
+        for rows in (with_width(chunk, {1}, problems) for chunk in read_chunks(path))
+    ]
+    problems.raise_if_any()
+    return np.concatenate(times)
+
+
+def _read(path: Path, frames: FrameNumbers, *, are_predicted: bool) -> tuple[_Rows, int]:
+    """The rows with a box, and how many have none."""
+    problems = Problems(path)
+    videos: list[str] = []
+    persons: list[str] = []
+    parts: list[tuple[np.ndarray, ...]] = []
+    num_frames_only = 0
+    for frame_rows, box_rows in read_rows(path, problems):
+        num_frames_only += len(frame_rows.rows)
+        videos_and_times_s(frame_rows, problems)
+        video, time_s = videos_and_times_s(box_rows, problems)
+        action = np.zeros(len(video), dtype=np.int64) if are_predicted else _actions(box_rows, problems)
+        score = _scores(box_rows, problems) if are_predicted else np.ones(len(video))
+        parts.append((time_s, frames.of(video, time_s), _boxes(box_rows, problems), action, score))
+        videos += video
+        persons += ["" if are_predicted or len(row) < WHOLE else row[7].strip() for row in box_rows.rows]
+    problems.raise_if_any()
+    time_s, frame, boxes, action, score = (np.concatenate(column) for column in zip(*parts, strict=True))
+    inside = boxes.clip(0, 1)
+    is_clipped = np.any(inside != boxes, axis=1)
+    return _Rows(videos, time_s, frame, inside, is_clipped, action, persons, score), num_frames_only
+
+
+def _boxes(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
+    boxes = corners(rows, problems)
+    is_outside = (boxes < -MAX_OVERHANG_UNIT) | (boxes > 1 + MAX_OVERHANG_UNIT)
+    has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
+    problems.add_where(
+        np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
+        rows.lines,
+        lambda i: f"a box must lie in the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
+    )
+    return boxes
+
+
+def _actions(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
+    action = action_ids(rows, problems)
+    problems.add_where(
+        (action == 0) | (action > len(AVA_80)),
+        rows.lines,
+        lambda i: f"the action id must be one of AVA's, 1 to {len(AVA_80)}; got {action[i]}",
+    )
+    return action
+
+
+def _scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
+    score = scores(rows, problems)
+    problems.add_where(
+        (score < 0) | (score > 1),
+        rows.lines,
+        lambda i: (
+            f"the score must lie within 0..1; got {score[i]:g}. Are these annotations, with persons in column 8?"
+        ),
+    )
+    return score
+
+
+def _table(rows: _Rows, actors: Actors, class_names: dict[int, str], cut_at_s: float) -> ActorTable:
+    """The actors that do something of the list of classes."""
+    is_listed = np.isin(rows.action, list(class_names))
+    used = np.unique(rows.action[is_listed]).tolist()
+    classes = tuple(sorted(class_names[number] for number in used))
+    column_of_id = np.zeros(len(AVA_80) + 1, dtype=np.int64)
+    column_of_id[used] = [classes.index(class_names[number]) for number in used]
+    labels = np.zeros((len(actors.names), len(classes)), dtype=bool)
+    labels[actors.of_row[is_listed], column_of_id[rows.action[is_listed]]] = True
+    has_label = np.flatnonzero(labels.any(axis=1))
+    first = rows.at(actors.first_row[has_label])
+    video_number: dict[str, int] = {}
+    video_index = numbered(first.videos, video_number)
+    return ActorTable(
+        tuple(video_number),
+        classes,
+        video_index,
+        first.time_s - cut_at_s,
+        first.boxes,
+        labels[has_label],
+        tuple(actors.names[i] for i in has_label.tolist()),
+    )

@@ -1,0 +1,1 @@
+"""Open-set splits: which actions are known, which videos train."""

@@ -1,0 +1,236 @@
+"""Which boxes are trained on and tested on: ground truth, and detections with the labels of what they overlap.
+
+The paper trains on ground truth and predicted persons together and tests on detected persons. A detection takes the
+labels of the one ground-truth box that it overlaps most, from IoU 0.5; `take="all"` gives it the labels of every box
+it overlaps that far, as the authors' test file was made.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from mule.core.errors import RangeError
+from mule.data.table.joining import joined_tables
+from mule.data.table.table import ActorTable, ObjectTable
+from mule.detection.boxes import iou_matrix
+from mule.detection.detections import PAPER_ACTOR_SCORE
+
+MIN_IOU = 0.5
+TRAINING_SCORE = 0.9
+"""Score from which ACAR, on whose protocol the paper builds, trains on a predicted person."""
+PERSON_CLASS = "person"
+_BOXES_AT_ONCE = 64
+_TIME_DECIMALS = 3
+
+Take = Literal["best", "all"]
+
+
+@dataclass(frozen=True)
+class MatchCounts:
+    """What became of the detections, and of the ground truth they should find."""
+
+    detections: int
+    """Of class `person`; others are no actors."""
+    below_score: int
+    matched: int
+    unmatched: int
+    """Of those at or above the score; the others are not looked at."""
+    ground_truth: int
+    ground_truth_without_box: int
+    """Rows about a whole frame or video; no detection is theirs."""
+    ground_truth_found: int
+    """Boxes that some detection overlaps far enough."""
+
+
+@dataclass(frozen=True)
+class ActorBoxes:
+    """Actors to train or test on, each row from ground truth or from a detector."""
+
+    actors: ActorTable
+    """A detection that overlaps no ground truth has no label; nobody followed it, so its `actor_id` is empty."""
+    is_detected: Bool[np.ndarray, " actors"]
+    score: Float[np.ndarray, " actors"]
+    """Of the detector; 1 for ground truth."""
+    iou: Float[np.ndarray, " actors"]
+    """With the ground truth it overlaps most; 1 for ground truth itself."""
+    counts: MatchCounts
+
+
+def labels_from_ground_truth(
+    detections: ObjectTable, ground_truth: ActorTable, *, min_iou: float = MIN_IOU, take: Take = "best"
+) -> ActorBoxes:
+    """Every detection, with the labels of the ground truth that it overlaps in its own frame.
+
+    Frames are told by video and time, to the millisecond. Of equal overlaps the earlier row of ground truth counts.
+
+    Args:
+        detections: boxes of any class; the caller keeps those of persons.
+        ground_truth: whose classes the result has.
+        min_iou: overlap that is enough.
+        take: labels of the box that is overlapped most, or of all that are overlapped enough.
+    """
+    if not 0 < min_iou <= 1:
+        raise RangeError(f"min_iou must lie above 0 and at most at 1; got {min_iou}.")
+    with_box = np.flatnonzero(ground_truth.has_box)
+    frame, truth_frame = _frames(detections, ground_truth, with_box)
+    most = np.zeros(len(detections))
+    pairs = [np.zeros((2, 0), dtype=np.int64)]
+    is_found = np.zeros(len(with_box), dtype=bool)
+    for rows, truths in _chunks(frame, truth_frame):
+        overlap = _overlap(detections.boxes_xyxy_unit[rows], ground_truth.boxes_xyxy_unit[with_box[truths]])
+        overlap *= frame[rows][:, None] == truth_frame[truths][None, :]
+        most[rows] = overlap.max(axis=1)
+        is_enough = overlap >= min_iou
+        is_found[truths] |= is_enough.any(axis=0)
+        if take == "best":
+            is_enough &= np.arange(len(truths)) == overlap.argmax(axis=1)[:, None]
+        row, truth = np.nonzero(is_enough)
+        pairs.append(np.stack([rows[row], with_box[truths[truth]]]))
+    labels = _labels_of_pairs(np.concatenate(pairs, axis=1), len(detections), ground_truth.labels)
+    num_matched = int(np.count_nonzero(most >= min_iou))
+    return ActorBoxes(
+        ActorTable(
+            detections.videos,
+            ground_truth.classes,
+            detections.video_index,
+            detections.time_s,
+            detections.boxes_xyxy_unit,
+            labels,
+            ("",) * len(detections),
+        ),
+        is_detected=np.ones(len(detections), dtype=bool),
+        score=detections.score,
+        iou=most,
+        counts=MatchCounts(
+            detections=len(detections),
+            below_score=0,
+            matched=num_matched,
+            unmatched=len(detections) - num_matched,
+            ground_truth=len(ground_truth),
+            ground_truth_without_box=len(ground_truth) - len(with_box),
+            ground_truth_found=int(np.count_nonzero(is_found)),
+        ),
+    )
+
+
+def boxes_for_training(
+    ground_truth: ActorTable,
+    predicted: ObjectTable,
+    *,
+    min_score: float = TRAINING_SCORE,
+    min_iou: float = MIN_IOU,
+    take: Take = "best",
+) -> ActorBoxes:
+    """The ground truth, and below it the predicted persons that overlap it. Others teach nothing and are counted."""
+    found = _persons(predicted, ground_truth, min_score=min_score, min_iou=min_iou, take=take)
+    is_matched = found.iou >= min_iou
+    num_true = len(ground_truth)
+    return ActorBoxes(
+        joined_tables([ground_truth, found.actors.at(is_matched)]),
+        is_detected=np.arange(num_true + np.count_nonzero(is_matched)) >= num_true,
+        score=np.concatenate([np.ones(num_true), found.score[is_matched]]),
+        iou=np.concatenate([np.ones(num_true), found.iou[is_matched]]),
+        counts=found.counts,
+    )
+
+
+def boxes_for_testing(
+    ground_truth: ActorTable,
+    detected: ObjectTable,
+    *,
+    min_score: float = PAPER_ACTOR_SCORE,
+    min_iou: float = MIN_IOU,
+    take: Take = "best",
+) -> ActorBoxes:
+    """The detected persons, those that overlap no ground truth too: they have no label.
+
+    An open-set split leaves them out and counts them; in closed-set detection they are what is found where nobody is.
+    To test on ground truth, use the table of ground truth as it is.
+    """
+    return _persons(detected, ground_truth, min_score=min_score, min_iou=min_iou, take=take)
+
+
+def _persons(
+    detections: ObjectTable, ground_truth: ActorTable, *, min_score: float, min_iou: float, take: Take
+) -> ActorBoxes:
+    if PERSON_CLASS not in detections.classes:
+        raise RangeError(
+            f"detections must have the class {PERSON_CLASS!r}, who are the actors; got {', '.join(detections.classes)}."
+        )
+    is_person = detections.class_index == detections.classes.index(PERSON_CLASS)
+    is_kept = is_person & (detections.score >= min_score)
+    found = labels_from_ground_truth(_at(detections, is_kept), ground_truth, min_iou=min_iou, take=take)
+    num_persons = int(np.count_nonzero(is_person))
+    counts = asdict(found.counts) | {
+        "detections": num_persons,
+        "below_score": num_persons - int(np.count_nonzero(is_kept)),
+    }
+    return ActorBoxes(found.actors, found.is_detected, found.score, found.iou, MatchCounts(**counts))
+
+
+def _at(table: ObjectTable, rows: Bool[np.ndarray, " rows"]) -> ObjectTable:
+    return ObjectTable(
+        table.videos,
+        table.classes,
+        table.video_index[rows],
+        table.time_s[rows],
+        table.boxes_xyxy_unit[rows],
+        table.class_index[rows],
+        table.score[rows],
+    )
+
+
+def _labels_of_pairs(
+    pairs: Int[np.ndarray, "2 pairs"], num_rows: int, truth_labels: Bool[np.ndarray, "truths classes"]
+) -> Bool[np.ndarray, "rows classes"]:
+    """Each row has every label of every ground truth it is paired with."""
+    labels = np.zeros((num_rows, truth_labels.shape[1]), dtype=bool)
+    pair, label = np.nonzero(truth_labels[pairs[1]])
+    labels[pairs[0][pair], label] = True
+    return labels
+
+
+def _frames(
+    detections: ObjectTable, ground_truth: ActorTable, with_box: Int[np.ndarray, " truths"]
+) -> tuple[Int[np.ndarray, " detections"], Int[np.ndarray, " truths"]]:
+    """A number per row; equal numbers mean one video and time. A row without a time has its video's own number."""
+    number = {video: at for at, video in enumerate(dict.fromkeys((*ground_truth.videos, *detections.videos)))}
+    video = np.concatenate(
+        [
+            np.array([number[name] for name in table.videos], dtype=np.int64)[table.video_index]
+            for table in (detections, ground_truth)
+        ]
+    )
+    time = np.concatenate([detections.time_s, ground_truth.time_s]).round(_TIME_DECIMALS)
+    times, time_number = np.unique(time, return_inverse=True)
+    frame = video * (len(times) + 1) + time_number
+    return frame[: len(detections)], frame[len(detections) :][with_box]
+
+
+def _chunks(
+    frame: Int[np.ndarray, " detections"], truth_frame: Int[np.ndarray, " truths"]
+) -> Iterator[tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " truth_rows"]]]:
+    """Some frames at a time: the detections in them that meet ground truth, and that ground truth in row order."""
+    rows = np.flatnonzero(np.isin(frame, truth_frame))
+    rows = rows[np.argsort(frame[rows], kind="stable")]
+    truths = np.flatnonzero(np.isin(truth_frame, frame))
+    truths = truths[np.argsort(truth_frame[truths], kind="stable")]
+    sorted_frames, sorted_truth_frames = frame[rows], truth_frame[truths]
+    start = 0
+    while start < len(rows):
+        last = sorted_frames[min(start + _BOXES_AT_ONCE, len(rows)) - 1]
+        stop = int(np.searchsorted(sorted_frames, last, side="right"))
+        first_truth = np.searchsorted(sorted_truth_frames, sorted_frames[start])
+        after_truth = np.searchsorted(sorted_truth_frames, last, side="right")
+        yield rows[start:stop], truths[first_truth:after_truth]
+        start = stop
+
+
+def _overlap(
+    boxes: Float[np.ndarray, "boxes 4"], others: Float[np.ndarray, "others 4"]
+) -> Float[np.ndarray, "boxes others"]:
+    return iou_matrix(torch.from_numpy(boxes), torch.from_numpy(others)).numpy()

@@ -1,0 +1,245 @@
+"""The account of a split: what became of every actor, how many do each action on each side, and what leaks."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+from pydantic import BaseModel, ConfigDict
+
+from mule.core.errors import TooFewActors
+from mule.data.split.leakage import (
+    CONVENTION,
+    MetAction,
+    Shared,
+    identical_videos,
+    met_in_pretraining,
+    readings,
+    shared_groups,
+)
+from mule.data.split.splits import SIDES, Split, listed, table_digest
+from mule.data.table.table import ActorTable
+from mule.data.table.writing import write_whole
+
+UsedRows = Mapping[str, Int[np.ndarray, " used"]]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SideCounts(_Frozen):
+    """How large a side is, and what it lost. Used and lost actors add up to those in its videos."""
+
+    videos: int
+    """Videos of the split that the table has."""
+    groups: int | None
+    """None where videos have no groups."""
+    actors: int
+    used: dict[str, int]
+    """Actors that are used, by what they are."""
+    lost: dict[str, int]
+    """Actors that are not, by reason."""
+    videos_used: int
+    """Videos with at least one actor that is used."""
+
+
+class ClassCounts(_Frozen):
+    """How often an action occurs: in the table, and among the actors used on each side."""
+
+    action: str
+    set: str
+    table: int
+    train: int
+    val: int
+    test: int
+
+
+class Leakage(_Frozen):
+    """What one side, or the backbone, knows of another."""
+
+    videos_on_two_sides: int = 0
+    """Always 0: a split with such a video cannot be made or read."""
+    groups_on_two_sides: tuple[Shared, ...]
+    groups_checked: bool
+    identical_files: tuple[Shared, ...]
+    files_checked: int
+    """Video files compared; 0 if none were given."""
+    met_in_pretraining: tuple[MetAction, ...]
+    not_comparable: tuple[str, ...]
+    """Actions without a word in their name."""
+    num_pretraining_labels: int
+    """0 if no labels were given."""
+    convention: str = CONVENTION
+
+
+class SplitReport(_Frozen):
+    """Everything there is to count about a table under a split."""
+
+    name: str
+    digest: str
+    policy: str
+    seed: int
+    table_digest: str
+    is_table_of_split: bool
+    """Whether the split was made from this very table."""
+    num_actors: int
+    num_on_no_side: int
+    videos_on_no_side: tuple[str, ...]
+    videos_missing: int
+    """Videos of the split that the table does not have."""
+    sides: dict[str, SideCounts]
+    novel_sets: dict[str, int]
+    """Novel test actors for choosing, for reporting, and for neither, having actions of both sets."""
+    classes: tuple[ClassCounts, ...]
+    leakage: Leakage
+    notes: tuple[str, ...]
+    """What may surprise, in sentences."""
+
+    def require_usable(self) -> None:
+        """Stop unless there are actors to train on, and to test on both known and, if any action is, novel ones.
+
+        Raises:
+            TooFewActors: naming what there is none of.
+        """
+        test = self.sides["test"].used
+        novel = sum(self.novel_sets.values())
+        is_open = any(each.set.startswith("novel") for each in self.classes)
+        none_of = [
+            *(["training actors"] if not sum(self.sides["train"].used.values()) else []),
+            *(["known test actors"] if not sum(test.values()) - novel else []),
+            *(["novel test actors"] if is_open and not novel else []),
+        ]
+        if none_of:
+            raise TooFewActors(
+                f"a split must leave actors to train on and actors to test on; {self.name!r} leaves no "
+                f"{' and no '.join(none_of)}. Where actors do several actions at once, most thirds are mixed: name novel "
+                "actions that seldom go with others (--policy list), or try --mixed keep and --train-novel unlabel."
+            )
+
+    def write(self, path: Path) -> None:
+        """The report as JSON, whole or not at all."""
+        text = self.model_dump_json(indent=2) + "\n"
+        write_whole(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+
+
+def found_leakage(
+    split: Split, *, pretraining_labels: Sequence[str] = (), video_files: Mapping[str, Path] | None = None
+) -> Leakage:
+    """What lies on two sides of the split, and which of its actions the backbone has met."""
+    actions = (*split.classes.known_train, *split.classes.z3) if pretraining_labels else ()
+    files = video_files or {}
+    return Leakage(
+        groups_on_two_sides=shared_groups(split.videos, split.groups),
+        groups_checked=bool(split.groups),
+        identical_files=identical_videos(split.videos, files),
+        files_checked=sum(video in files for video in split.videos.side_of()),
+        met_in_pretraining=met_in_pretraining(actions, pretraining_labels),
+        not_comparable=tuple(action for action in actions if not readings(action)),
+        num_pretraining_labels=len(pretraining_labels),
+    )
+
+
+def split_report(
+    table: ActorTable,
+    split: Split,
+    fates: Mapping[str, Mapping[str, Mapping[str, int]]],
+    *,
+    used_rows: UsedRows,
+    novel_sets: dict[str, int],
+    leakage: Leakage,
+) -> SplitReport:
+    """The account of a table under a split, from what became of its actors.
+
+    Args:
+        table: what was split.
+        split: by what.
+        fates: for each side, under `used` and `lost`, the number of actors by what became of them.
+        used_rows: the rows that each side uses.
+        novel_sets: the number of novel test actors by what they are for.
+        leakage: of the split.
+    """
+    side_of = split.videos.side_of()
+    digest = table_digest(table)
+    no_side = tuple(video for video in table.videos if video not in side_of)
+    on_side = np.isin(table.video_index, [at for at, video in enumerate(table.videos) if video in side_of])
+    sides = {side: _side_counts(table, split, side, fates[side], used_rows[side]) for side in SIDES}
+    classes = _class_counts(table, split, used_rows)
+    return SplitReport(
+        name=split.name,
+        digest=split.digest,
+        policy=split.policy,
+        seed=split.seed,
+        table_digest=digest,
+        is_table_of_split=digest == split.table_digest,
+        num_actors=len(table),
+        num_on_no_side=int(np.count_nonzero(~on_side)),
+        videos_on_no_side=no_side,
+        videos_missing=len(side_of) - (len(table.videos) - len(no_side)),
+        sides=sides,
+        novel_sets=novel_sets,
+        classes=classes,
+        leakage=leakage,
+        notes=tuple(_notes(split, sides, classes, novel_sets)),
+    )
+
+
+def _side_counts(
+    table: ActorTable,
+    split: Split,
+    side: str,
+    fates: Mapping[str, Mapping[str, int]],
+    rows: Int[np.ndarray, " used"],
+) -> SideCounts:
+    there = set(table.videos).intersection(getattr(split.videos, side))
+    return SideCounts(
+        videos=len(there),
+        groups=len({split.groups[video] for video in there}) if split.groups else None,
+        actors=sum(fates["used"].values()) + sum(fates["lost"].values()),
+        used=dict(fates["used"]),
+        lost=dict(fates["lost"]),
+        videos_used=len(np.unique(table.video_index[rows])),
+    )
+
+
+def _class_counts(table: ActorTable, split: Split, used_rows: UsedRows) -> tuple[ClassCounts, ...]:
+    counts = {side: table.labels[rows].sum(axis=0) for side, rows in used_rows.items()}
+    counts["table"] = table.labels.sum(axis=0)
+    column = {name: at for at, name in enumerate(table.classes)}
+    return tuple(
+        ClassCounts(
+            action=name,
+            set=key,
+            **{where: int(found[column[name]]) if name in column else 0 for where, found in counts.items()},
+        )
+        for name, key in split.classes.set_of().items()
+    )
+
+
+def _notes(
+    split: Split,
+    sides: Mapping[str, SideCounts],
+    classes: Sequence[ClassCounts],
+    novel_sets: Mapping[str, int],
+) -> list[str]:
+    """What a reader of the numbers should not have to find out."""
+    tested = {"z2", *(["z1"] if split.rules.z1_at_test == "known" else [])}
+    absent = [each.action for each in classes if not each.table]
+    found = [each for each in classes if each.table]
+    untaught = [each.action for each in found if each.set in ("z1", "z2") and not each.train]
+    untested = [each.action for each in found if each.set in tested and not each.test]
+    unseen = [each.action for each in found if each.set.startswith("novel") and not each.test]
+    told = [
+        (absent, "Actions that do not occur in the table"),
+        (untaught, "Known actions without a training actor"),
+        (untested, "Known actions without a test actor"),
+        (unseen, "Novel actions without a test actor"),
+    ]
+    notes = [f"{what}: {listed(names)}." for names, what in told if names]
+    if not sum(sides["val"].used.values()):
+        notes.append("There is nothing to validate on.")
+    if split.classes.z3 and not split.classes.novel_choose:
+        notes.append("Every novel action is for reporting; nothing may be chosen on novel actors.")
+    if novel_sets["neither"] and not novel_sets["report"]:
+        notes.append("Every novel actor does actions of both novel sets; none is for reporting alone.")
+    return notes

@@ -1,0 +1,1 @@
+"""The table of actors: read, checked, written and counted."""

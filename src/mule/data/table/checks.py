@@ -1,0 +1,100 @@
+"""What must hold between the rows of a table, and between them and the videos: one note for each that breaks it."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from mule.core.text_rows import Problems, numbered, shown
+
+AFTER_THE_END_S = 0.5
+"""Containers round their length; a key time may lie this far behind it."""
+
+VideoEnds = Mapping[str, float | None]
+"""The length of each video there is, in seconds; None where it is not known."""
+
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W_])[\s_/-]+(?=[^\W_])")
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Where and when, row by row; `lines` says where each row stands in the file."""
+
+    lines: list[int]
+    videos: tuple[str, ...]
+    video_index: Int[np.ndarray, " rows"]
+    time_s: Float[np.ndarray, " rows"]
+    boxes: Float[np.ndarray, "rows 4"]
+
+
+def note_beyond_videos(rows: TableRows, video_ends_s: VideoEnds, problems: Problems) -> None:
+    """A row names a video there is, and a time before its end."""
+    # Videos are numbered in order of appearance, so their first rows come in the order of their numbers.
+    _, first_row, num_rows = np.unique(rows.video_index, return_index=True, return_counts=True)
+    problems.add_where(
+        np.array([bool(video) and video not in video_ends_s for video in rows.videos], dtype=bool),
+        [rows.lines[row] for row in first_row.tolist()],
+        lambda i: f"there is no video {shown(rows.videos[i])} (rows that name it: {num_rows[i]})",
+    )
+    ends = [video_ends_s.get(video) for video in rows.videos]
+    end_s = np.array([np.inf if end is None else end for end in ends], dtype=np.float64)[rows.video_index]
+    problems.add_where(
+        rows.time_s > end_s + AFTER_THE_END_S,
+        rows.lines,
+        lambda i: f"time_s must lie before the end of the video, {end_s[i]:g} s; got {rows.time_s[i]:g}",
+    )
+
+
+def note_spelled_twice(what: str, first_line: Mapping[str, int], problems: Problems) -> None:
+    """A class has one spelling; `first_line` says where each name appears first."""
+    for earlier, name in spelled_twice(list(first_line)):
+        problems.add(
+            first_line[name], f"{what} must be spelled one way; got {name!r} here and {earlier!r} before"
+        )
+
+
+def note_repeated(rows: TableRows, actor_id: list[str], problems: Problems) -> None:
+    """An actor has one row per key time. Where it has no name, it is known by its box."""
+    actor = numbered(actor_id, {"": 0})
+    box = np.where((actor == 0)[:, None], np.nan_to_num(rows.boxes, nan=-1.0), 0.0)
+    time_s = np.nan_to_num(rows.time_s, nan=-1.0)
+    first = _first_equal([rows.video_index, time_s, actor, *box.T])
+
+    def describe(i: int) -> str:
+        who = f"actor {shown(actor_id[i])}" if actor_id[i] else "an actor without actor_id, known by its box,"
+        when = "for the whole video" if np.isnan(rows.time_s[i]) else f"at {rows.time_s[i]:g} s"
+        return (
+            f"{who} must have one row {when}; the one of {problems.counted} {rows.lines[first[i]]} is there "
+            "already (put all its actions into one row)"
+        )
+
+    problems.add_where(first != np.arange(len(first)), rows.lines, describe)
+
+
+def _first_equal(columns: Sequence[Shaped[np.ndarray, " rows"]]) -> Int[np.ndarray, " rows"]:
+    """For each row the first one that equals it in all columns: itself, if there is none before."""
+    order = np.lexsort(columns)  # stable: equal rows keep their order
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first = np.empty(len(order), dtype=np.int64)
+    first[order] = order[is_new][np.cumsum(is_new) - 1]
+    return first
+
+
+def spelling(name: str) -> str:
+    """What a name is but for its spelling: small letters, and nothing between words.
+
+    >>> spelling("Brush_Hair") == spelling("brush hair"), spelling("grade a+") == spelling("grade a-")
+    (True, False)
+    """
+    return _BETWEEN_WORDS.sub("", unicodedata.normalize("NFKC", name).casefold().strip())
+
+
+def spelled_twice(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Names that differ from an earlier one in spelling alone, each after that one."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(spelling(name), name), name) for name in names]
+    return [(earlier, name) for earlier, name in pairs if earlier != name]

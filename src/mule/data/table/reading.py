@@ -1,0 +1,263 @@
+"""Tables of actors and objects, read from CSV or Parquet; all that is wrong with a file is said at once, by line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from mule.core.text_rows import (
+    NamedColumns,
+    Problems,
+    finite_numbers,
+    numbered,
+    numbers,
+    read_named_columns,
+    shown,
+)
+from mule.data.table.checks import (
+    TableRows,
+    VideoEnds,
+    note_beyond_videos,
+    note_repeated,
+    note_spelled_twice,
+)
+from mule.data.table.parquet import read_parquet_columns
+from mule.data.table.table import (
+    ACTION_SEPARATOR,
+    ACTOR_COLUMNS,
+    BOX_COLUMNS,
+    OBJECT_COLUMNS,
+    ActorTable,
+    ObjectTable,
+    require_table_suffix,
+)
+
+MAX_OVERHANG_UNIT = 1e-4
+"""Rounding may put a corner this far outside the frame; it is moved to the border."""
+
+
+def read_actor_table(
+    path: Path,
+    *,
+    video_ends_s: VideoEnds | None = None,
+    allow_unlabelled: bool = False,
+    most_shown: int = 5,
+) -> ActorTable:
+    """The actors of a file.
+
+    Args:
+        path: a `.csv` or `.parquet` file with the columns `ACTOR_COLUMNS`; others are not read.
+        video_ends_s: if given, a row must name one of these videos and a time before its end.
+        allow_unlabelled: whether an actor may do nothing; its row then has no label.
+        most_shown: how many problems are put into words.
+
+    Raises:
+        RowProblems: all that is wrong with the rows of the file, by line.
+        AnnotationError: the file holds no such table.
+    """
+    problems = _problems(path, most_shown)
+    places = _PlaceReader(problems, needs_place=False)
+    actions = _ActionReader(problems, allow_unlabelled)
+    actor_id: list[str] = []
+    for columns in _columns(path, ACTOR_COLUMNS, problems):
+        places.read(columns)
+        actions.read(columns)
+        actor_id += [text.strip() for text in columns.texts["actor_id"]]
+    rows = places.rows()
+    if video_ends_s is not None:
+        note_beyond_videos(rows, video_ends_s, problems)
+    note_spelled_twice("an action", actions.first_line, problems)
+    note_repeated(rows, actor_id, problems)
+    problems.raise_if_any()
+    classes, labels = actions.labels()
+    return ActorTable(
+        rows.videos, classes, rows.video_index, rows.time_s, rows.boxes, labels, tuple(actor_id)
+    )
+
+
+def read_object_table(
+    path: Path, *, video_ends_s: VideoEnds | None = None, most_shown: int = 5
+) -> ObjectTable:
+    """The objects of a file with the columns `OBJECT_COLUMNS`; problems are told as for actors."""
+    problems = _problems(path, most_shown)
+    places = _PlaceReader(problems, needs_place=True)
+    class_number: dict[str, int] = {}
+    first_line: dict[str, int] = {}
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    for columns in _columns(path, OBJECT_COLUMNS, problems):
+        places.read(columns)
+        names = _named(columns, "object_class", problems)
+        class_index = numbered(names, class_number)
+        for at in np.unique(class_index, return_index=True)[1].tolist():
+            first_line.setdefault(names[at], columns.lines[at])
+        score = finite_numbers(columns.texts["score"], "the score", columns.lines, problems)
+        parts.append((class_index, score))
+    rows = places.rows()
+    if video_ends_s is not None:
+        note_beyond_videos(rows, video_ends_s, problems)
+    note_spelled_twice("an object class", first_line, problems)
+    problems.raise_if_any()
+    class_index, score = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return ObjectTable(
+        rows.videos, tuple(class_number), rows.video_index, rows.time_s, rows.boxes, class_index, score
+    )
+
+
+def read_video_names(path: Path) -> tuple[str, ...]:
+    """The videos a table names, in order of first appearance; nothing else of its rows is looked at."""
+    names: dict[str, int] = {}
+    for columns in _columns(path, ("video",), Problems(path)):
+        numbered([text.strip() for text in columns.texts["video"]], names)
+    return tuple(name for name in names if name)
+
+
+class _PlaceReader:
+    """Reads video, time and box of row after row."""
+
+    def __init__(self, problems: Problems, *, needs_place: bool) -> None:
+        self._problems = problems
+        self._needs_place = needs_place
+        self._number_of_video: dict[str, int] = {}
+        self._lines: list[int] = []
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def read(self, columns: NamedColumns) -> None:
+        video_index = numbered(_named(columns, "video", self._problems), self._number_of_video)
+        is_timed, time_s = self._times(columns)
+        boxes = self._boxes(columns, is_timed)
+        self._parts.append((video_index, time_s, boxes))
+        self._lines += columns.lines
+
+    def rows(self) -> TableRows:
+        video_index, time_s, boxes = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        return TableRows(self._lines, tuple(self._number_of_video), video_index, time_s, boxes)
+
+    def _times(self, columns: NamedColumns) -> tuple[Bool[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+        texts = columns.texts["time_s"]
+        time_s, is_timed = _numbers_where_filled(texts)
+        may_be_empty = "" if self._needs_place else ", or empty for the whole video"
+        self._problems.add_where(
+            (is_timed | self._needs_place) & ~(np.isfinite(time_s) & (time_s >= 0)),
+            columns.lines,
+            lambda i: f"time_s must be 0 or later{may_be_empty}; got {shown(texts[i])}",
+        )
+        return is_timed, time_s
+
+    def _boxes(
+        self, columns: NamedColumns, is_timed: Bool[np.ndarray, " rows"]
+    ) -> Float[np.ndarray, "rows 4"]:
+        texts = [columns.texts[name] for name in BOX_COLUMNS]
+        corners = [_numbers_where_filled(cells) for cells in texts]
+        boxes = np.stack([values for values, _ in corners], axis=1)
+        is_given = np.any([is_filled for _, is_filled in corners], axis=0)
+        low, high = boxes[:, :2], boxes[:, 2:]
+        is_box = (low >= -MAX_OVERHANG_UNIT) & (high <= 1 + MAX_OVERHANG_UNIT) & (low < high)
+        may_be_empty = "" if self._needs_place else ", or all empty for the whole frame"
+
+        def got(i: int) -> str:
+            return ", ".join(cells[i].strip() or "nothing" for cells in texts)
+
+        self._problems.add_where(
+            (is_given | self._needs_place) & ~is_box.all(axis=1),
+            columns.lines,
+            lambda i: (
+                "a box must have 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1, in fractions of the frame"
+                f"{may_be_empty}; got {got(i)}"
+            ),
+        )
+        if not self._needs_place:
+            self._problems.add_where(
+                is_given & ~is_timed,
+                columns.lines,
+                lambda i: f"a row of the whole video (without time_s) must leave the box empty; got {got(i)}",
+            )
+        return boxes.clip(0, 1)
+
+
+class _ActionReader:
+    """Reads the actions of row after row. Cells repeat, so each text is taken apart once."""
+
+    def __init__(self, problems: Problems, allow_unlabelled: bool) -> None:
+        self.first_line: dict[str, int] = {}
+        """Of each class, in order of appearance."""
+        self._problems = problems
+        self._allow_unlabelled = allow_unlabelled
+        self._number_of_cell: dict[str, int] = {}
+        self._names: list[list[str]] = []
+        self._empty_cells: list[int] = []
+        self._wrong_cells: list[int] = []
+        self._parts: list[Int[np.ndarray, " rows"]] = []
+
+    def read(self, columns: NamedColumns) -> None:
+        texts, lines = columns.texts["actions"], columns.lines
+        num_before = len(self._names)
+        cells = numbered(texts, self._number_of_cell)
+        for cell, at in zip(*(each.tolist() for each in np.unique(cells, return_index=True)), strict=True):
+            if cell >= num_before:
+                self._take_apart(texts[at], lines[at])
+        if not self._allow_unlabelled:
+            self._problems.add_where(
+                np.isin(cells, self._empty_cells),
+                lines,
+                lambda _: "actions must name at least one action; the cell is empty",
+            )
+        self._problems.add_where(
+            np.isin(cells, self._wrong_cells),
+            lines,
+            lambda i: f"actions must be names, each once, between semicolons; got {shown(texts[i])}",
+        )
+        self._parts.append(cells)
+
+    def labels(self) -> tuple[tuple[str, ...], Bool[np.ndarray, "rows classes"]]:
+        classes = tuple(sorted(self.first_line))
+        number = {name: at for at, name in enumerate(classes)}
+        labels_of_cell = np.zeros((len(self._names), len(classes)), dtype=bool)
+        for cell, names in enumerate(self._names):
+            labels_of_cell[cell, [number[name] for name in names]] = True
+        return classes, labels_of_cell[np.concatenate(self._parts)]
+
+    def _take_apart(self, text: str, line: int) -> None:
+        cell, names = len(self._names), [name.strip() for name in text.split(ACTION_SEPARATOR)]
+        if names == [""]:
+            names = []
+            self._empty_cells.append(cell)
+        elif "" in names or len(set(names)) < len(names):
+            self._wrong_cells.append(cell)
+        self._names.append(names)
+        for name in filter(None, names):
+            self.first_line.setdefault(name, line)
+
+
+def _problems(path: Path, most_shown: int) -> Problems:
+    require_table_suffix(path)
+    is_parquet = path.suffix.lower() == ".parquet"
+    return Problems(path, most_shown=most_shown, counted="row" if is_parquet else "line")
+
+
+def _columns(path: Path, names: tuple[str, ...], problems: Problems) -> Iterator[NamedColumns]:
+    require_table_suffix(path)
+    if path.suffix.lower() == ".parquet":
+        return read_parquet_columns(path, names)
+    return read_named_columns(path, names, problems)
+
+
+def _is_filled(texts: list[str]) -> Bool[np.ndarray, " rows"]:
+    return np.array([bool(text.strip()) for text in texts], dtype=bool)
+
+
+def _numbers_where_filled(
+    texts: list[str],
+) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
+    """A column as numbers, and whether there is anything in a cell; NaN where there is no number."""
+    values = numbers(texts)
+    is_filled = ~np.isnan(values)
+    for row in np.flatnonzero(~is_filled).tolist():
+        is_filled[row] = bool(texts[row].strip())
+    return values, is_filled
+
+
+def _named(columns: NamedColumns, name: str, problems: Problems) -> list[str]:
+    texts = columns.texts[name]
+    problems.add_where(~_is_filled(texts), columns.lines, lambda _: f"{name} must not be empty")
+    return [text.strip() for text in texts]

@@ -1,0 +1,160 @@
+"""A data set as one plain table: a row per actor and key time.
+
+    video, time_s, x1, y1, x2, y2, actions, actor_id
+
+Boxes are fractions of the frame, actions are separated by `;`. A row without a box speaks of the whole frame, a
+row without a time of the whole video. Objects lie in a second table, with the same box columns and
+`object_class, score` in place of the last two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
+
+ACTION_SEPARATOR = ";"
+BOX_COLUMNS = ("x1", "y1", "x2", "y2")
+ACTOR_COLUMNS = ("video", "time_s", *BOX_COLUMNS, "actions", "actor_id")
+OBJECT_COLUMNS = ("video", "time_s", *BOX_COLUMNS, "object_class", "score")
+
+Rows = Int[np.ndarray, " chosen"] | Bool[np.ndarray, " rows"] | slice
+
+
+@dataclass(frozen=True)
+class ActorTable:
+    """Who does what, where and when. Columns share their rows; `videos` and `classes` are what the rows name."""
+
+    videos: tuple[str, ...]
+    classes: tuple[str, ...]
+    video_index: Int[np.ndarray, " rows"]
+    time_s: Float[np.ndarray, " rows"]
+    """NaN where the row speaks of the whole video."""
+    boxes_xyxy_unit: Float[np.ndarray, "rows 4"]
+    """NaN where the row speaks of the whole frame."""
+    labels: Bool[np.ndarray, "rows classes"]
+    actor_id: tuple[str, ...]
+    """Tells the actors of a video apart; empty where nobody was followed."""
+
+    def __post_init__(self) -> None:
+        _require_rows(
+            (self.video_index, self.time_s, self.boxes_xyxy_unit, self.labels, self.actor_id),
+            (self.video_index, self.videos),
+        )
+        if self.labels.shape[1] != len(set(self.classes)):
+            raise ShapeError(
+                "the labels of a table must have one column per class, each class once; got "
+                f"{self.labels.shape[1]} columns for {len(set(self.classes))} classes."
+            )
+        is_empty = np.isnan(self.boxes_xyxy_unit)
+        if (is_empty.any(axis=1) != is_empty.all(axis=1)).any():
+            raise NotFinite("a box must have four corners or none; some rows have NaN in only some of them.")
+
+    def __len__(self) -> int:
+        return len(self.video_index)
+
+    @property
+    def has_box(self) -> Bool[np.ndarray, " rows"]:
+        """Whether a row speaks of one place in the frame, not of all of it."""
+        return ~np.isnan(self.boxes_xyxy_unit[:, 0])
+
+    @property
+    def has_time(self) -> Bool[np.ndarray, " rows"]:
+        """Whether a row speaks of one moment, not of the whole video."""
+        return ~np.isnan(self.time_s)
+
+    @property
+    def video_names(self) -> list[str]:
+        """The video of each row."""
+        return [self.videos[i] for i in self.video_index.tolist()]
+
+    def action_names(self, row: int) -> tuple[str, ...]:
+        """The actions of one row, in the order of `classes`."""
+        return tuple(self.classes[i] for i in np.flatnonzero(self.labels[row]).tolist())
+
+    def at(self, rows: Rows) -> "ActorTable":
+        """The chosen rows, in the chosen order. Videos and classes keep their numbers, named or not."""
+        chosen = np.arange(len(self))[rows]
+        return ActorTable(
+            self.videos,
+            self.classes,
+            self.video_index[chosen],
+            self.time_s[chosen],
+            self.boxes_xyxy_unit[chosen],
+            self.labels[chosen],
+            tuple(self.actor_id[i] for i in chosen.tolist()),
+        )
+
+    def labels_of(self, classes: Sequence[str]) -> Bool[np.ndarray, "rows classes"]:
+        """The labels with one column per given class, in the given order; other classes are left out.
+
+        Raises:
+            RangeError: the table has no such class.
+        """
+        unknown = sorted(set(classes) - set(self.classes))
+        if unknown:
+            raise RangeError(
+                f"classes must be among the {len(self.classes)} of the table; {', '.join(map(repr, unknown[:5]))} "
+                "are not. `mule data stats` lists what there is."
+            )
+        return self.labels[:, [self.classes.index(name) for name in classes]]
+
+    def clips(self) -> tuple[Int[np.ndarray, " clips"], Int[np.ndarray, " rows"]]:
+        """Rows of one video and key time make a clip: a first row for each clip, and the clip of each row.
+
+        Clips are numbered by video, then by time; a whole video comes after its moments.
+        """
+        times, time_number = np.unique(self.time_s, return_inverse=True)
+        _, first, number = np.unique(
+            self.video_index.astype(np.int64) * (len(times) + 1) + time_number,
+            return_index=True,
+            return_inverse=True,
+        )
+        return first, number
+
+
+@dataclass(frozen=True)
+class ObjectTable:
+    """What else is in the frame: boxes with a class and a score, from people or from a detector."""
+
+    videos: tuple[str, ...]
+    classes: tuple[str, ...]
+    video_index: Int[np.ndarray, " rows"]
+    time_s: Float[np.ndarray, " rows"]
+    boxes_xyxy_unit: Float[np.ndarray, "rows 4"]
+    class_index: Int[np.ndarray, " rows"]
+    score: Float[np.ndarray, " rows"]
+
+    def __post_init__(self) -> None:
+        columns = (self.video_index, self.time_s, self.boxes_xyxy_unit, self.class_index, self.score)
+        _require_rows(columns, (self.video_index, self.videos), (self.class_index, self.classes))
+
+    def __len__(self) -> int:
+        return len(self.video_index)
+
+
+Column = Shaped[np.ndarray, "rows ..."] | tuple[str, ...]
+
+
+def _require_rows(
+    columns: Sequence[Column], *numbered: tuple[Int[np.ndarray, " rows"], tuple[str, ...]]
+) -> None:
+    if len({len(column) for column in columns}) > 1:
+        raise ShapeError(
+            f"the columns of a table must have one entry per row; got {[len(column) for column in columns]}."
+        )
+    for index, names in numbered:
+        if len(index) and not 0 <= index.min() <= index.max() < len(names):
+            raise RangeError(
+                f"rows must name one of {len(names)} videos or classes by its number; got numbers from "
+                f"{index.min()} to {index.max()}."
+            )
+
+
+def require_table_suffix(path: Path) -> None:
+    """Stop unless the name says which kind of file the table is."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise AnnotationError(f"{path}: a table must be a .csv or a .parquet file; got {path.suffix!r}.")

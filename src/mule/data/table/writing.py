@@ -1,0 +1,119 @@
+"""Tables of actors and objects, written to CSV or Parquet: whole or not at all, and only what can be read back."""
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from mule.core.errors import AnnotationError
+from mule.core.files import growing_file
+from mule.data.table.checks import spelled_twice
+from mule.data.table.parquet import write_parquet
+from mule.data.table.table import (
+    ACTION_SEPARATOR,
+    ACTOR_COLUMNS,
+    BOX_COLUMNS,
+    OBJECT_COLUMNS,
+    ActorTable,
+    ObjectTable,
+    require_table_suffix,
+)
+
+Columns = Mapping[str, Sequence[str] | Shaped[np.ndarray, " rows"]]
+
+
+def write_actor_table(table: ActorTable, path: Path) -> None:
+    """The table as a `.csv` or `.parquet` file; it appears whole or not at all.
+
+    Raises:
+        AnnotationError: a name could not be read back as it is, or the file cannot be written.
+    """
+    _require_names(path, "a class", table.classes, also_without=ACTION_SEPARATOR)
+    _require_one_spelling(path, "a class", table.classes)
+    _require_names(path, "an actor_id", [name for name in set(table.actor_id) if name])
+    last = (_action_texts(table), table.actor_id)
+    _write(path, {**_places(path, table), **dict(zip(ACTOR_COLUMNS[-2:], last, strict=True))})
+
+
+def write_object_table(table: ObjectTable, path: Path) -> None:
+    """The table as a `.csv` or `.parquet` file; it appears whole or not at all."""
+    _require_names(path, "an object class", table.classes)
+    _require_one_spelling(path, "an object class", table.classes)
+    last = ([table.classes[kind] for kind in table.class_index.tolist()], table.score)
+    _write(path, {**_places(path, table), **dict(zip(OBJECT_COLUMNS[-2:], last, strict=True))})
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
+    """The file as `write` writes it to the path it is given, or none at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with growing_file(path) as unfinished:
+            write(unfinished)
+    except OSError as error:
+        raise AnnotationError(f"{path}: the file cannot be written; {error.strerror or error}.") from None
+    return path
+
+
+def _places(path: Path, table: ActorTable | ObjectTable) -> dict[str, Sequence[str] | np.ndarray]:
+    _require_names(path, "a video", table.videos)
+    corners = dict(zip(BOX_COLUMNS, table.boxes_xyxy_unit.T, strict=True))
+    videos = [table.videos[i] for i in table.video_index.tolist()]
+    return {"video": videos, "time_s": table.time_s, **corners}
+
+
+def _action_texts(table: ActorTable) -> list[str]:
+    """The cell of each row. The same labels come again and again, so each set of them is put into words once."""
+    packed = np.packbits(table.labels, axis=1)
+    texts: dict[bytes, str] = {}
+    cells: list[str] = []
+    for row, key in enumerate(packed[i].tobytes() for i in range(len(packed))):
+        text = texts.get(key)
+        if text is None:
+            text = texts[key] = ACTION_SEPARATOR.join(table.action_names(row))
+        cells.append(text)
+    return cells
+
+
+def _require_names(path: Path, what: str, names: Iterable[str], *, also_without: str = "") -> None:
+    refused = [name for name in names if not _reads_back(name) or (also_without and also_without in name)]
+    if refused:
+        without = f"{also_without!r}, " if also_without else ""
+        raise AnnotationError(
+            f"{path}: the name of {what} must be text without {without}line breaks or spaces around it; "
+            f"got {', '.join(map(repr, refused[:5]))}."
+        )
+
+
+def _require_one_spelling(path: Path, what: str, names: Sequence[str]) -> None:
+    for earlier, name in spelled_twice(names)[:1]:
+        raise AnnotationError(f"{path}: {what} must be spelled one way; got {earlier!r} and {name!r}.")
+
+
+def _reads_back(name: str) -> bool:
+    is_one_line = not any(character in name for character in "\n\r\0")
+    is_unicode = name.encode("utf-8", errors="replace").decode() == name
+    return bool(name) and name == name.strip() and is_one_line and is_unicode
+
+
+def _write(path: Path, columns: Columns) -> None:
+    require_table_suffix(path)
+    write = write_parquet if path.suffix.lower() == ".parquet" else _write_csv
+    write_whole(path, lambda unfinished: write(unfinished, columns))
+
+
+def _write_csv(path: Path, columns: Columns) -> None:
+    texts = [_number_texts(cells) if isinstance(cells, np.ndarray) else cells for cells in columns.values()]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*texts, strict=True))
+
+
+def _number_texts(numbers: Shaped[np.ndarray, " rows"]) -> list[str]:
+    is_empty: Bool[np.ndarray, " rows"] = np.isnan(numbers)
+    cells = np.asarray(numbers, dtype=np.float64).tolist()
+    return [
+        "" if empty else repr(cell) for cell, empty in zip(cells, is_empty.tolist(), strict=True)
+    ]  # repr is the shortest text that reads back as the same number

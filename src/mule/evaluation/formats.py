@@ -1,0 +1,249 @@
+"""Markdown, LaTeX and CSV of a comparison. Every name is escaped: none can break or become markup."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from mule.core.errors import AnnotationError, RangeError
+from mule.evaluation.outcomes import Comparison, Contender, Outcome, Trial
+from mule.evaluation.tables import Cell, Line, Number, Sheet
+
+LATEX_PACKAGES = r"% needs \usepackage{booktabs, adjustbox} and \usepackage[table]{xcolor}"
+OUTCOME_COLUMNS = ["method", "score", "measure", "split", "seed", "value", "low", "high"]
+_MARKDOWN = {
+    **{sign: f"\\{sign}" for sign in "\\`*_{}[]#~|$!"},
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+}
+_LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\char34{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "[": "{[}",  # after a line's end a bracket would be read as an option
+    "]": "{]}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "×": r"$\times$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+}
+
+
+def markdown(sheet: Sheet) -> str:
+    """The sheet as a GitHub-flavoured Markdown table, its notes below."""
+    titles = list(map(escaped_markdown, sheet.titles))
+    spanned = _scores_of_columns(sheet)
+    lines = [
+        _markdown_row(
+            [
+                f"{title} ({scores})" if scores else title
+                for title, scores in zip(titles, spanned, strict=True)
+            ]
+        ),
+        "|" + "|".join(" :-- " if _is_text(sheet, at) else " --: " for at in range(len(titles))) + "|",
+    ]
+    for block in sheet.blocks:
+        if block.title:
+            lines.append(_markdown_row([f"*{escaped_markdown(block.title)}*", *[""] * (len(titles) - 1)]))
+        lines += [_markdown_row(list(map(_markdown_cell, line.cells))) for line in block.lines]
+    notes = [text for note in sheet.notes for text in ("", escaped_markdown(note))]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+def latex(sheet: Sheet, *, caption: str, label: str) -> str:
+    r"""The sheet as a LaTeX table with booktabs rules, its notes in the caption, our own rows in green.
+
+    Args:
+        sheet: the table.
+        caption: plain text; it is escaped like every name.
+        label: what `\ref` calls it: letters, digits, and any of `: . _ -`.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9:._-]+", label):
+        raise RangeError(rf"a LaTeX label must be letters, digits and any of : . _ -; got {label!r}.")
+    width = len(sheet.titles)
+    body: list[str] = []
+    for block in sheet.blocks:
+        body.append(r"\midrule")
+        if block.title:
+            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped_latex(block.title)}}}}} \\")
+        body += map(_latex_line, block.lines)
+    columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(width))
+    said = " ".join(map(escaped_latex, filter(None, (caption, *sheet.notes))))
+    return "\n".join(
+        [
+            LATEX_PACKAGES,
+            r"\begin{table*}[t]",
+            r"\centering\scriptsize",
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            *_latex_spans(sheet),
+            " & ".join(rf"\textbf{{{escaped_latex(title)}}}" for title in sheet.titles) + r" \\",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+            rf"\caption{{{said}}}",
+            rf"\label{{{label}}}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def summary_csv(comparison: Comparison) -> str:
+    """One row per method and score: mean, deviation, number of trials and whether best, of every measure, unscaled."""
+    numbers = [
+        name for each in comparison.measures for name in (each.key, *(f"{each.key}_{what}" for what in ("deviation", "trials", "is_best")))
+    ]  # fmt: skip
+    marked = {each: comparison.best(comparison.contenders(each), each) for each in comparison.measures}
+    rows: list[Sequence[object]] = [["block", "method", *comparison.fact_titles, "score", *numbers]]
+    for row in comparison.rows:
+        for score in comparison.scores(row.method) or ("",):
+            cells: list[object] = [row.block, row.method, *row.facts, score]
+            for measure in comparison.measures:
+                contender = Contender(row.method, score if measure.has_scores else "")
+                summary = comparison.summary(contender, measure)
+                cells += [_csv_number(summary.mean), _csv_number(summary.deviation), summary.num_trials]
+                cells.append(int(contender in marked[measure]))
+            rows.append(cells)
+    return _csv_text(rows)
+
+
+def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
+    """Every number of every trial, one per row, exact: `read_outcomes` gives back the same outcomes."""
+    rows = [
+        [each.method, each.score, each.measure, each.trial.split, each.trial.seed, _csv_number(each.value)]
+        + ([repr(end) for end in each.interval] if each.interval else ["", ""])
+        for each in outcomes
+    ]
+    return _csv_text([OUTCOME_COLUMNS, *rows])
+
+
+def read_outcomes(text: str, *, name: str = "outcomes") -> tuple[Outcome, ...]:
+    """The outcomes that `outcomes_csv` wrote; `name` is what messages call the text."""
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if reader.fieldnames != OUTCOME_COLUMNS:
+        raise AnnotationError(
+            f"{name}, line 1: the columns must be {OUTCOME_COLUMNS}; got {reader.fieldnames}."
+        )
+    found: list[Outcome] = []
+    wrong: list[str] = []
+    for row in reader:
+        try:
+            found.append(_outcome(row))
+        except (ValueError, TypeError) as error:
+            wrong.append(f"{name}, line {reader.line_num}: {error}")
+    if wrong:
+        raise AnnotationError(
+            f"outcomes must be numbers in {len(OUTCOME_COLUMNS)} columns: {'; '.join(wrong[:5])}."
+        )
+    return tuple(found)
+
+
+def escaped_markdown(text: str) -> str:
+    """The text so that Markdown, also within a table, shows it as it is; line breaks become spaces."""
+    return "".join(_MARKDOWN.get(sign, sign) for sign in _one_line(text))
+
+
+def escaped_latex(text: str) -> str:
+    """The text so that LaTeX, also within a table, sets it as it is; line breaks become spaces."""
+    return "".join(_LATEX.get(sign, sign) for sign in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _is_text(sheet: Sheet, column: int) -> bool:
+    return all(isinstance(line.cells[column], str) for block in sheet.blocks for line in block.lines)
+
+
+def _scores_of_columns(sheet: Sheet) -> list[str]:
+    """The heading above each column; Markdown has one line of titles, so they stand together."""
+    if not sheet.spans:
+        return [""] * len(sheet.titles)
+    return [escaped_markdown(heading) for heading, width in sheet.spans for _ in range(width)]
+
+
+def _markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return escaped_markdown(cell)
+    return " / ".join(map(_markdown_number, cell)) or "–"
+
+
+def _markdown_number(number: Number) -> str:
+    text = f"**{number.text}**" if number.is_marked else number.text
+    return f"{text} {escaped_markdown(number.spread)}".strip()
+
+
+def _latex_line(line: Line) -> str:
+    colour = r"\rowcolor{green!12} " if line.is_ours else ""
+    return colour + " & ".join(map(_latex_cell, line.cells)) + r" \\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return escaped_latex(cell)
+    return " / ".join(map(_latex_number, cell)) or "--"
+
+
+def _latex_number(number: Number) -> str:
+    text = escaped_latex(number.text)
+    text = rf"\textbf{{{text}}}" if number.is_marked else text
+    spread = escaped_latex(number.spread.replace("± ", "±"))
+    return rf"{text}\textsubscript{{{spread}}}" if spread else text
+
+
+def _latex_spans(sheet: Sheet) -> list[str]:
+    if not sheet.spans:
+        return []
+    cells: list[str] = []
+    rules: list[str] = []
+    start = 1
+    for heading, width in sheet.spans:
+        if heading:
+            cells.append(rf"\multicolumn{{{width}}}{{c}}{{\textbf{{{escaped_latex(heading)}}}}}")
+            rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
+        else:
+            cells += [""] * width
+        start += width
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _csv_text(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _csv_number(value: float) -> str:
+    return repr(value) if value == value else ""
+
+
+def _outcome(row: dict[str, str]) -> Outcome:
+    ends = (row["low"], row["high"])
+    return Outcome(
+        method=row["method"],
+        measure=row["measure"],
+        value=float(row["value"] or "nan"),
+        trial=Trial(row["split"], int(row["seed"])),
+        score=row["score"],
+        interval=(float(ends[0]), float(ends[1])) if any(ends) else None,
+    )

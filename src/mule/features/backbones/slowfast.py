@@ -1,0 +1,272 @@
+"""SlowFast networks (Feichtenhofer et al., ICCV 2019): Table 1 of that paper, as modules.
+
+frames ──┬── every α-th ──▶ slow: conv1 ─▶ res2 ─▶ res3 ─▶ res4 ─▶ res5 ─▶ 2048 channels
+         │                            ▲       ▲       ▲       ▲
+         │                       lateral connections, fast to slow
+         │                            │       │       │       │
+         └────── all ─────▶ fast: conv1 ─▶ res2 ─▶ res3 ─▶ res4 ─▶ res5 ─▶  256 channels
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mule.core.errors import RangeError, ShapeError
+from mule.features.maps import FeatureMaps
+
+STAGES = ("res2", "res3", "res4", "res5")
+NUM_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+STAGE_WIDTHS = (256, 512, 1024, 2048)
+STEM_WIDTH = 64
+CHANNEL_RATIO = 8  # 1/β: the Fast pathway is this much thinner
+SLOW_TEMPORAL_KERNELS = (1, 1, 3, 3)  # the Slow pathway looks along time only from res4 on
+FAST_TEMPORAL_KERNELS = (3, 3, 3, 3)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One published SlowFast: what differs between networks whose weights can be had."""
+
+    depth: int = 50
+    """Layers of the residual network: 50 or 101."""
+    lateral_kernel: int = 7
+    """Frames of the Fast pathway that one lateral connection sees."""
+    lateral_norm: bool = True
+    """Whether batch norm and ReLU follow the lateral convolution (not in ACAR's R101 nor in mmaction2)."""
+    alpha: int = 4
+    """Frames of the Fast pathway per frame of the Slow one."""
+    slow_spans_clip: bool = True
+    """Slow frames lie evenly from the first to the last (PySlowFast, ACAR), or are every α-th (the paper)."""
+    num_temporal_blocks_res4: int | None = None
+    """How many blocks of res4, from the first, look along time; None means all."""
+    nonlocal_after_res4: tuple[int, ...] = ()
+    """Blocks of the Slow pathway's res4 that a non-local block follows."""
+
+
+R50_8X8 = Variant()
+R101_8X8 = Variant(depth=101, lateral_kernel=5)
+R101_50_50 = Variant(depth=101, lateral_kernel=5, num_temporal_blocks_res4=6)
+R101_50_50_NONLOCAL = Variant(
+    depth=101, lateral_kernel=5, num_temporal_blocks_res4=6, nonlocal_after_res4=(6, 13, 20)
+)
+
+
+class Stem(nn.Module):
+    """conv1 and pool1: a quarter of the rows and columns, every frame."""
+
+    def __init__(self, channels: int, temporal_kernel: int) -> None:
+        super().__init__()
+        kernel, padding = (temporal_kernel, 7, 7), (temporal_kernel // 2, 3, 3)
+        self.conv = nn.Conv3d(3, channels, kernel, stride=(1, 2, 2), padding=padding, bias=False)
+        self.norm = nn.BatchNorm3d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The first feature map of a pathway."""
+        x = F.relu(self.norm(self.conv(x)), inplace=True)
+        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))
+
+
+class Bottleneck(nn.Module):
+    """Residual block: (time × 1 × 1), (1 × 3 × 3), (1 × 1 × 1), the middle one with stride or dilation."""
+
+    def __init__(
+        self, width_in: int, width_out: int, temporal_kernel: int, stride: int, dilation: int
+    ) -> None:
+        super().__init__()
+        inner = width_out // 4
+        kernel, padding = (temporal_kernel, 1, 1), (temporal_kernel // 2, 0, 0)
+        self.a = nn.Conv3d(width_in, inner, kernel, padding=padding, bias=False)
+        self.a_norm = nn.BatchNorm3d(inner)
+        self.b = nn.Conv3d(
+            inner,
+            inner,
+            kernel_size=(1, 3, 3),
+            stride=(1, stride, stride),
+            padding=(0, dilation, dilation),
+            dilation=(1, dilation, dilation),
+            bias=False,
+        )
+        self.b_norm = nn.BatchNorm3d(inner)
+        self.c = nn.Conv3d(inner, width_out, kernel_size=1, bias=False)
+        self.c_norm = nn.BatchNorm3d(width_out)
+        self.shortcut = nn.Identity()
+        if width_in != width_out or stride != 1:
+            conv = nn.Conv3d(width_in, width_out, 1, stride=(1, stride, stride), bias=False)
+            self.shortcut = nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm3d(width_out)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input plus what the three convolutions add to it."""
+        y = F.relu(self.a_norm(self.a(x)), inplace=True)
+        y = F.relu(self.b_norm(self.b(y)), inplace=True)
+        y = self.c_norm(self.c(y))
+        y += self.shortcut(x)
+        return F.relu(y, inplace=True)
+
+
+class NonLocal(nn.Module):
+    """Every place adds what it finds at all places, weighted by dot product (Wang et al., CVPR 2018)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        inner = width // 2
+        self.theta = nn.Conv3d(width, inner, kernel_size=1)
+        self.phi = nn.Conv3d(width, inner, kernel_size=1)
+        self.g = nn.Conv3d(width, inner, kernel_size=1)
+        self.out = nn.Conv3d(inner, width, kernel_size=1)
+        self.norm = nn.BatchNorm3d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input plus the sum over all places, these thinned by 2 × 2 × 2 max pooling."""
+        pooled = F.max_pool3d(x, kernel_size=2, stride=2)
+        theta, phi, g = (each.flatten(2) for each in (self.theta(x), self.phi(pooled), self.g(pooled)))
+        affinity = theta.transpose(1, 2) @ phi / phi.shape[2]  # (clips, places, pooled places)
+        found = (g @ affinity.transpose(1, 2)).unflatten(2, x.shape[2:])
+        return x + self.norm(self.out(found))
+
+
+class Lateral(nn.Module):
+    """Fast to Slow: a time-strided convolution that brings the Fast frames down to the Slow rate."""
+
+    def __init__(self, channels: int, variant: Variant) -> None:
+        super().__init__()
+        kernel, padding = (variant.lateral_kernel, 1, 1), (variant.lateral_kernel // 2, 0, 0)
+        stride = (variant.alpha, 1, 1)
+        self.conv = nn.Conv3d(channels, 2 * channels, kernel, stride=stride, padding=padding, bias=False)
+        self.norm = nn.BatchNorm3d(2 * channels) if variant.lateral_norm else None
+
+    def forward(self, fast: Tensor) -> Tensor:
+        """What the Slow pathway gets to see of the Fast one."""
+        y = self.conv(fast)
+        return y if self.norm is None else F.relu(self.norm(y), inplace=True)
+
+
+def slow_frame_positions(num_frames: int, variant: Variant) -> Int[Tensor, " frames"]:
+    """Which frames of a clip the Slow pathway sees."""
+    if num_frames == 0 or num_frames % variant.alpha:
+        raise ShapeError(
+            f"a SlowFast clip needs a multiple of alpha = {variant.alpha} frames; got {num_frames}. "
+            "Cut clips of 32 frames for the 8x8 networks, 64 for 16x8."
+        )
+    if variant.slow_spans_clip:
+        return torch.linspace(0, num_frames - 1, num_frames // variant.alpha).long()
+    return torch.arange(0, num_frames, variant.alpha)
+
+
+def _temporal_kernels(stage: str, kernel: int, variant: Variant) -> list[int]:
+    num_blocks = NUM_BLOCKS[variant.depth][STAGES.index(stage)]
+    limit = variant.num_temporal_blocks_res4
+    num_temporal = num_blocks if stage != "res4" or limit is None else limit
+    return [kernel] * num_temporal + [1] * (num_blocks - num_temporal)
+
+
+def _stage(
+    widths: tuple[int, int],
+    temporal_kernels: list[int],
+    *,
+    stride: int,
+    dilation: int,
+    nonlocal_after: tuple[int, ...],
+) -> nn.Sequential:
+    width_in, width_out = widths
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    for index, temporal_kernel in enumerate(temporal_kernels):
+        blocks[str(index)] = Bottleneck(width_in, width_out, temporal_kernel, stride, dilation)
+        if index in nonlocal_after:
+            blocks[f"nonlocal{index}"] = NonLocal(width_out)
+        width_in, stride = width_out, 1
+    return nn.Sequential(blocks)
+
+
+class Pathway(nn.ModuleDict):
+    """One column of Table 1: conv1 and res2 to res5 of the Slow or of the Fast pathway."""
+
+    def __init__(self, variant: Variant, *, is_slow: bool, res5_stride: int, res5_dilation: int) -> None:
+        thinner = 1 if is_slow else CHANNEL_RATIO
+        kernels = SLOW_TEMPORAL_KERNELS if is_slow else FAST_TEMPORAL_KERNELS
+        width = STEM_WIDTH // thinner
+        super().__init__({"conv1": Stem(width, temporal_kernel=1 if is_slow else 5)})
+        strides, dilations = (1, 2, 2, res5_stride), (1, 1, 1, res5_dilation)
+        for index, stage in enumerate(STAGES):
+            laterals = 2 * width // CHANNEL_RATIO if is_slow else 0
+            widths = (width + laterals, STAGE_WIDTHS[index] // thinner)
+            self[stage] = _stage(
+                widths,
+                _temporal_kernels(stage, kernels[index], variant),
+                stride=strides[index],
+                dilation=dilations[index],
+                nonlocal_after=variant.nonlocal_after_res4 if is_slow and stage == "res4" else (),
+            )
+            width = widths[1]
+
+
+class SlowFast(nn.Module):
+    """The two pathways and their lateral connections; for classification also a linear head.
+
+    `res5_stride=1, res5_dilation=2` keeps the feature map at a sixteenth of the input, as detection on AVA
+    needs (mmaction2 trains with dilation 1); 2 and 1 are the network of Table 1.
+    """
+
+    def __init__(
+        self,
+        variant: Variant = R50_8X8,
+        *,
+        res5_stride: int = 2,
+        res5_dilation: int = 1,
+        num_classes: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.variant = variant
+        self.stride = 16 * res5_stride
+        self.channels = STAGE_WIDTHS[-1] + STAGE_WIDTHS[-1] // CHANNEL_RATIO
+        res5 = {"res5_stride": res5_stride, "res5_dilation": res5_dilation}
+        self.slow = Pathway(variant, is_slow=True, **res5)
+        self.fast = Pathway(variant, is_slow=False, **res5)
+        fast_widths = [width // CHANNEL_RATIO for width in (STEM_WIDTH, *STAGE_WIDTHS[:-1])]
+        self.lateral = nn.ModuleDict(
+            {stage: Lateral(width, variant) for stage, width in zip(STAGES, fast_widths, strict=True)}
+        )
+        self.head = None if num_classes is None else nn.Linear(self.channels, num_classes)
+        self._initialise()
+        # on a CPU this layout takes a tenth to a half off the time
+        nn.utils.convert_conv3d_weight_memory_format(self, torch.channels_last_3d)
+
+    def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
+        """The maps of both pathways, Slow first, from clips at the frame rate of the Fast one."""
+        positions = slow_frame_positions(clips.shape[2], self.variant).to(clips.device)
+        return self.from_pathways(clips.index_select(2, positions), clips)
+
+    def from_pathways(
+        self,
+        slow: Float[Tensor, "clips 3 _slow_frames rows cols"],
+        fast: Float[Tensor, "clips 3 _fast_frames rows cols"],
+    ) -> FeatureMaps:
+        """The maps of both pathways, Slow first, when the frames of each have been chosen already."""
+        slow, fast = self.slow["conv1"](slow), self.fast["conv1"](fast)
+        for stage in STAGES:
+            slow = torch.cat([slow, self.lateral[stage](fast)], dim=1)
+            slow, fast = self.slow[stage](slow), self.fast[stage](fast)
+        return FeatureMaps(maps=(slow, fast), stride=self.stride)
+
+    def logits(self, features: FeatureMaps) -> Float[Tensor, "clips classes"]:
+        """The scores of the classification head, before softmax, for the average over time and space."""
+        if self.head is None:
+            raise RangeError(
+                "logits need a classification head; there is none. Build SlowFast with num_classes."
+            )
+        return self.head(torch.cat([each.mean(dim=(2, 3, 4)) for each in features.maps], dim=1))
+
+    def _initialise(self) -> None:
+        """As the authors do: He initialisation, and residual branches that start at zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv3d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.01)
+            elif isinstance(module, Bottleneck):
+                nn.init.zeros_(module.c_norm.weight)
+            elif isinstance(module, NonLocal):
+                nn.init.zeros_(module.norm.weight)

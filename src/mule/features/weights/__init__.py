@@ -1,0 +1,1 @@
+"""Published weights: cards, key maps, loading and download."""

@@ -1,0 +1,233 @@
+"""Tensors by name from a file of weights, without running anything that the file asks for.
+
+Four formats, told apart by their first bytes and not by the file's name, which publishers do not agree on:
+
+    torch zip        torch.save since 1.6: .pth .pt .pyth, and one .pkl
+    torch pickle     torch.save before
+    caffe2 pickle    PySlowFast's .pkl: a dict whose 'blobs' are numpy arrays
+    safetensors      a JSON header and bytes
+"""
+
+import pickle
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mule.core.errors import WeightsError
+
+Format = Literal["torch zip", "torch pickle", "caffe2 pickle", "safetensors"]
+
+TENSORS_UNDER = ("state_dict", "model_state", "blobs")
+"""Where a checkpoint keeps its tensors: mmaction2 and ACAR-Net; PySlowFast and pytorchvideo; caffe2."""
+
+_ZIP_START = b"PK\x03\x04"
+_TORCH_PICKLE_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
+_TEXT_START = re.compile(rb"[\x09\x0a\x0d\x20-\x7e\x80-\xff]+")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of one file, by the names their publisher gave them."""
+
+    path: Path
+    format: Format
+    tensors: Mapping[str, Tensor]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The tensors of a file in any of the four formats.
+
+    Raises:
+        WeightsError: the file is damaged, holds no tensors, or wants something run.
+    """
+    if not path.is_file():
+        raise WeightsError(f"{path}: must be a file of weights; there is no such file.")
+    try:
+        kind = _format_of(path)
+        found = _tensors_in(_READERS[kind](path))
+    except WeightsError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise _unreadable(path, error) from error
+    tensors = {name.removeprefix("module."): value for name, value in found.items()}
+    if not tensors:
+        raise WeightsError(
+            f"{path}: weights must hold tensors by name, bare or under {', '.join(TENSORS_UNDER)}; none were "
+            f"found in this {kind}. Is it another file of the same project?"
+        )
+    return Checkpoint(path, kind, tensors)
+
+
+def _format_of(path: Path) -> Format:
+    with path.open("rb") as file:
+        start = file.read(512)
+    if start.startswith(_ZIP_START):
+        return "torch zip"
+    if start.startswith(_TORCH_PICKLE_START):
+        return "torch pickle"
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000:
+        return "safetensors"
+    if _PICKLE_START.match(start):
+        return "caffe2 pickle"
+    what = "other data"
+    if not start:
+        what = "an empty file"
+    elif re.match(rb"\s*<(!doctype|html|\?xml)", start, re.IGNORECASE):
+        what = "a web page, as a site gives that asks before it sends a file"
+    elif _TEXT_START.fullmatch(start):
+        what = "text"
+    raise WeightsError(
+        f"{path}: weights must be a torch, caffe2 or safetensors file; this is {what}. Pull the file again."
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsError:
+    if named := re.search(r"GLOBAL (\S+)", str(error)):
+        return _refused(path, named[1])
+    reason = re.split(r"\. |\n", str(error).strip())[0] or type(error).__name__
+    return WeightsError(
+        f"{path}: weights must be readable to the end; this file is damaged, cut short or of another kind "
+        f"({reason}). Pull it again."
+    )
+
+
+def _refused(path: Path, name: str) -> WeightsError:
+    return WeightsError(
+        f"{path}: weights must be tensors and plain values; this file asks for '{name}', which could run code. "
+        "It was not run. Do not use the file unless you know who made it; then save its tensors alone."
+    )
+
+
+def _tensors_in(content: object) -> dict[str, Tensor]:
+    """What is a tensor, or an array of numbers, among the named values of a checkpoint."""
+    if not isinstance(content, Mapping):
+        return {}
+    for key in TENSORS_UNDER:
+        if isinstance(content.get(key), Mapping):
+            return _tensors_in(content[key])
+    arrays = {str(name): _as_tensor(value) for name, value in content.items()}
+    return {name: tensor for name, tensor in arrays.items() if tensor is not None}
+
+
+def _as_tensor(value: object) -> Tensor | None:
+    if isinstance(value, _NotedArray) and value.array is not None:
+        native = value.array.dtype.newbyteorder("=")
+        return torch.from_numpy(value.array.astype(native))
+    return value.detach() if isinstance(value, Tensor) else None
+
+
+# --- torch: its own unpickler, which knows tensors and plain containers only -----------------------------
+
+
+class _Inert:
+    """Stands for an object of the training program that no tensor depends on; takes anything, keeps nothing."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+# PySlowFast, ACAR-Net and mmaction2 save settings and histories beside the tensors. Their classes are neither
+# imported nor needed: a dict or nothing takes their place. Any other class is refused.
+_STAND_INS: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
+    (OrderedDict, "yacs.config.CfgNode"),
+    (OrderedDict, "fvcore.common.config.CfgNode"),
+    (OrderedDict, "easydict.EasyDict"),
+    (OrderedDict, "mmengine.config.config.ConfigDict"),
+    (_Inert, "mmengine.logging.history_buffer.HistoryBuffer"),
+    (_Inert, "argparse.Namespace"),
+    (_Inert, "numpy.dtype"),
+    (_Inert, "numpy.ndarray"),
+    *[
+        (_Inert, f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")
+        for name in ("scalar", "_reconstruct")
+    ],
+]
+
+
+def _read_torch(path: Path) -> object:
+    with warnings.catch_warnings(), torch.serialization.safe_globals(_STAND_INS):
+        warnings.simplefilter("ignore")  # about pickle protocols it may not know; then it fails, and says so
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+# --- caffe2: pickled numpy arrays ------------------------------------------------------------------------
+#
+# numpy would rebuild them itself, and would believe whatever a pickle says of a dtype's fields and flags. So
+# what the pickle says is only noted here, and the numbers are read from their bytes.
+
+
+class _NotedDtype:
+    def __init__(self, code: str, *_: object) -> None:
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _NotedArray:
+    array: np.ndarray | None = None  # of numbers; other arrays are no weights
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, shape, noted, is_fortran, raw = state
+        if noted.dtype.kind in "biuf":
+            numbers = np.frombuffer(_latin1(raw), noted.dtype)
+            self.array = numbers.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _latin1(text: str | bytes, _encoding: str = "latin1") -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin1")
+
+
+_CAFFE2_GLOBALS: Mapping[str, object] = {
+    "collections.OrderedDict": OrderedDict,
+    "_codecs.encode": _latin1,
+    "numpy.ndarray": _Inert,
+    "numpy.dtype": _NotedDtype,
+    **{f"numpy.{core}.multiarray._reconstruct": _NotedArray for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _Inert for core in ("core", "_core")},
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reads numpy arrays and plain containers; whatever else a pickle names is refused before it is looked up."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        super().__init__(file, encoding="latin1")  # the files were written by Python 2
+        self._path = path
+
+    def find_class(self, module_name: str, global_name: str) -> object:
+        """The stand-in for a global that arrays need."""
+        name = f"{module_name}.{global_name}"
+        if name not in _CAFFE2_GLOBALS:
+            raise _refused(self._path, name)
+        return _CAFFE2_GLOBALS[name]
+
+
+def _read_caffe2(path: Path) -> object:
+    with path.open("rb") as file:
+        return _ArrayUnpickler(file, path).load()
+
+
+_READERS: Mapping[Format, Callable[[Path], object]] = {
+    "torch zip": _read_torch,
+    "torch pickle": _read_torch,
+    "caffe2 pickle": _read_caffe2,
+    "safetensors": load_file,
+}

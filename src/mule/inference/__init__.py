@@ -1,0 +1,1 @@
+"""A trained run over any set of actors, with its outputs cached by key."""

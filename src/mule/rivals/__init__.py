@@ -1,0 +1,1 @@
+"""Every rival: its network, and its novelty score."""

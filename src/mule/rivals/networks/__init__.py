@@ -1,0 +1,1 @@
+"""The rivals' networks, one file each."""

@@ -1,0 +1,1 @@
+"""The rivals' novelty scores on stored outputs."""

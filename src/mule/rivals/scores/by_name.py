@@ -1,0 +1,70 @@
+"""Every rival's score by name. Each call makes a fresh one; all read `StoredOutputs`, larger is more novel."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
+
+from mule.rivals.scores.energy import energy_novelty, joint_energy_novelty
+from mule.rivals.scores.informed_democracy import InformedDemocracy
+from mule.rivals.scores.mahalanobis import Mahalanobis
+from mule.rivals.scores.max_logit import max_logit_novelty
+from mule.rivals.scores.max_probability import max_sigmoid_novelty, max_softmax_novelty
+from mule.rivals.scores.mc_dropout import bald_novelty, dropout_mean_novelty, dropout_variance_novelty
+from mule.rivals.scores.nearest_neighbours import NearestNeighbours
+from mule.rivals.scores.odin import Odin
+from mule.rivals.scores.openmax import OpenMax
+from mule.rivals.scores.output_score import DropoutScore, LogitScore, OutputScore
+from mule.rivals.scores.relu_evidence import relu_evidence_novelty
+from mule.rivals.scores.vim import ViM, ViMResidual
+
+ScoreName = Literal[
+    "relu-pe",
+    "relu-ne",
+    "relu-ne-inverse",
+    "relu-pne",
+    "relu-belief",
+    "max-softmax",
+    "max-sigmoid",
+    "max-logit",
+    "energy",
+    "joint-energy",
+    "odin",
+    "odin-softmax",
+    "dropout-mean",
+    "dropout-variance",
+    "bald",
+    "openmax",
+    "openmax-above-least",
+    "informed-democracy",
+    "mahalanobis",
+    "knn",
+    "vim",
+    "vim-softmax",
+    "vim-residual",
+]
+
+SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
+    "relu-pe": partial(LogitScore, partial(relu_evidence_novelty, kind="pe")),
+    "relu-ne": partial(LogitScore, partial(relu_evidence_novelty, kind="ne")),
+    "relu-ne-inverse": partial(LogitScore, partial(relu_evidence_novelty, kind="ne_inverse")),
+    "relu-pne": partial(LogitScore, partial(relu_evidence_novelty, kind="pne")),
+    "relu-belief": partial(LogitScore, partial(relu_evidence_novelty, kind="belief")),
+    "max-softmax": partial(LogitScore, max_softmax_novelty),
+    "max-sigmoid": partial(LogitScore, max_sigmoid_novelty),
+    "max-logit": partial(LogitScore, max_logit_novelty),
+    "energy": partial(LogitScore, energy_novelty),
+    "joint-energy": partial(LogitScore, joint_energy_novelty),
+    "odin": Odin,
+    "odin-softmax": partial(Odin, "softmax"),
+    "dropout-mean": partial(DropoutScore, dropout_mean_novelty),
+    "dropout-variance": partial(DropoutScore, dropout_variance_novelty),
+    "bald": partial(DropoutScore, bald_novelty),
+    "openmax": OpenMax,
+    "openmax-above-least": partial(OpenMax, activations="above_least"),
+    "informed-democracy": InformedDemocracy,
+    "mahalanobis": Mahalanobis,
+    "knn": NearestNeighbours,
+    "vim": ViM,
+    "vim-softmax": partial(ViM, "softmax"),
+    "vim-residual": ViMResidual,
+}

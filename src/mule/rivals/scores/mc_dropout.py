@@ -1,0 +1,121 @@
+"""Novelty from several passes with dropout on, read as draws of the network (Gal and Ghahramani 2016).
+
+Each pass t gives σ(h_tc), the probability of action c; the multi-label case has one Bernoulli per class where the
+papers have one softmax. Where a network is sure, σ rounds to 0 or 1 in every pass; what is left of the spread is
+then found in the logarithms, so that sure actors still differ.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mule.core.errors import TooFewActors
+from mule.core.records import Novelty
+
+ACTORS_AT_ONCE = 512
+ROUNDING = 1e-32
+"""The square of a double's rounding error: a relative spread below it is no spread."""
+NEGLIGIBLE = -30.0
+"""Below this, log(1 − e^x) is −e^x to the last digit of a double."""
+
+
+def dropout_mean_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
+    """Novel is who does no known action with any probability on average: 1 − max_c mean_t σ(h_tc).
+
+    The rank is the log-odds of the value.
+    """
+    rank = -_by_actors(mean_log_odds, dropout_logits).amax(dim=1)
+    return Novelty(value=torch.sigmoid(rank), rank=rank)
+
+
+def dropout_variance_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
+    """Novel is about whom the passes disagree: mean over classes of Var_t σ(h_tc) (Kendall et al. 2017).
+
+    The value is four times that, 1 when half of the passes say 0 and half say 1; the rank is its logarithm.
+    """
+    log_mean = log_variance(dropout_logits).logsumexp(dim=1) - math.log(dropout_logits.shape[2])
+    return Novelty(value=(4 * log_mean.exp()).clamp(max=1), rank=log_mean)
+
+
+def bald_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
+    """Novel is whose actions would teach most about the network: mutual information (BALD, Houlsby et al. 2011).
+
+        Σ_c H(p̄_c) − mean_t H(p_tc) = Σ_c mean_t KL(p_tc ‖ p̄_c),   p_tc = σ(h_tc),  p̄_c = mean_t p_tc
+
+    H is the entropy of a Bernoulli. The value is the share of the most there can be, log 2 per class; the rank is
+    the logarithm.
+    """
+    _require_passes(dropout_logits)
+    log_total = _by_actors(_log_information, dropout_logits).logsumexp(dim=1)
+    most = dropout_logits.shape[2] * math.log(2)
+    return Novelty(value=(log_total.exp() / most).clamp(max=1), rank=log_total)
+
+
+def mean_log_odds(dropout_logits: Float[Tensor, "passes actors classes"]) -> Float[Tensor, "actors classes"]:
+    """log(p̄ / (1 − p̄)) of the mean probability p̄ = mean_t σ(h_t), exact however sure the passes are."""
+    wide = dropout_logits.double()
+    return F.logsigmoid(wide).logsumexp(dim=0) - F.logsigmoid(-wide).logsumexp(dim=0)
+
+
+def log_variance(dropout_logits: Float[Tensor, "passes actors classes"]) -> Float[Tensor, "actors classes"]:
+    """The logarithm of Var_t σ(h_t) for each class; the variance divides by the number of passes."""
+    _require_passes(dropout_logits)
+    return _by_actors(_log_variance, dropout_logits)
+
+
+@dataclass(frozen=True)
+class _RarerOutcome:
+    """The less probable of "does" and "does not", per actor and class: probabilities e^{log_scale}·share."""
+
+    log_scale: Float[Tensor, "actors classes"]
+    share: Float[Tensor, "passes actors classes"]
+    log_not: Float[Tensor, "passes actors classes"]
+
+
+def _rarer_outcome(dropout_logits: Float[Tensor, "passes actors classes"]) -> _RarerOutcome:
+    wide = dropout_logits.double()
+    signed = torch.where(mean_log_odds(wide) > 0, -wide, wide)
+    log_probability = F.logsigmoid(signed)
+    log_scale = log_probability.amax(dim=0)
+    return _RarerOutcome(log_scale, (log_probability - log_scale).exp(), F.logsigmoid(-signed))
+
+
+def _log_variance(dropout_logits: Float[Tensor, "passes actors classes"]) -> Float[Tensor, "actors classes"]:
+    rarer = _rarer_outcome(dropout_logits)
+    spread = (rarer.share - rarer.share.mean(dim=0)).square().mean(dim=0)
+    return 2 * rarer.log_scale + spread.clamp(min=ROUNDING).log()
+
+
+def _log_information(
+    dropout_logits: Float[Tensor, "passes actors classes"],
+) -> Float[Tensor, "actors classes"]:
+    rarer = _rarer_outcome(dropout_logits)
+    scale, is_tiny = rarer.log_scale.exp(), rarer.log_scale < NEGLIGIBLE
+    mean_share = rarer.share.mean(dim=0)
+    log_mean_not = torch.log1p(-scale * mean_share)
+    happens = torch.xlogy(rarer.share, rarer.share / mean_share)
+    # (1 − p)·log((1 − p)/(1 − p̄)) over the scale; where that is tiny it is p̄ − p, which averages to nothing
+    not_happens = torch.where(
+        is_tiny,
+        0.0,
+        rarer.log_not.exp() * (rarer.log_not - log_mean_not) / scale.clamp(min=math.exp(NEGLIGIBLE)),
+    )
+    return rarer.log_scale + (happens + not_happens).mean(dim=0).clamp(min=ROUNDING).log()
+
+
+def _by_actors(
+    function: Callable[[Tensor], Tensor], dropout_logits: Float[Tensor, "passes actors classes"]
+) -> Float[Tensor, "actors classes"]:
+    return torch.cat([function(some) for some in dropout_logits.split(ACTORS_AT_ONCE, dim=1)])
+
+
+def _require_passes(dropout_logits: Float[Tensor, "passes actors classes"]) -> None:
+    if len(dropout_logits) < 2:
+        raise TooFewActors(
+            f"a spread over passes needs at least 2 of them; got {len(dropout_logits)}. Run more with dropout on."
+        )

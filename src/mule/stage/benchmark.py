@@ -1,0 +1,206 @@
+"""The clips of the benchmark: who does what before which scene. Frozen with the version.
+
+With probability `bias` a clip has a theme: a scene is drawn, and everything its actors do is at home there. Without
+a theme, actions are drawn freely.
+
+The theme decides what actors do in all roles; the scene they do it in is another matter. `uniform`: any scene.
+`biased`: the theme; without one any scene in training, so that its bias is the parameter, elsewhere the scene where
+most of their actions are at home. `counter`: the scene where fewest are, none if there is such a scene. Novel actions
+have homes like known ones, so scenes treat known and novel actors alike. Training is biased, validation uniform, tests
+come in all three.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mule.core.errors import RangeError
+from mule.stage.casting import (
+    draw_actor,
+    draw_heading,
+    draw_props,
+    draw_scene,
+    generator,
+    is_pair_action,
+    pair_distance,
+    passing,
+)
+from mule.stage.classes import ACTIONS, SCENES, Scene, are_compatible, stage_split
+from mule.stage.plans import FRAME_RATE, LANES, ActorPlan, Plan
+
+ROLE_CLIPS: dict[str, int] = {"train": 2000, "val": 300, "test": 400}
+NUM_FRAMES = 32
+ASPECT = 4 / 3
+_NUM_ACTORS = (1, 2, 3, 4)
+_NUM_ACTORS_SHARE = (0.22, 0.36, 0.26, 0.16)
+_NUM_ACTIONS_SHARE = (0.45, 0.38, 0.17)
+_MIDDLE_LANE = sum(LANES) / 2
+_MARGIN = 0.13  # from the edge of the picture, in rows of it
+_LEAST_GAP = 0.10  # less than the width of a person: who is behind is covered in part
+_MAX_DRAWS = 40
+
+
+@dataclass(frozen=True)
+class ClipRecipe:
+    """All that a clip of the benchmark depends on, but its number."""
+
+    split: str = "A"
+    role: str = "train"
+    seed: int = 0
+    scenes: str = "biased"
+    bias: float = 0.95
+    num_frames: int = NUM_FRAMES
+    aspect: float = ASPECT
+
+    def __post_init__(self) -> None:
+        stage_split(self.split)
+        problems = []
+        if self.role not in ROLE_CLIPS:
+            problems.append(f"role must be train, val or test; got '{self.role}'")
+        if self.scenes not in ("uniform", "biased", "counter"):
+            problems.append(f"scenes must be uniform, biased or counter; got '{self.scenes}'")
+        if not 0 <= self.bias <= 1:
+            problems.append(f"bias must be from 0 to 1; got {self.bias}")
+        if self.seed < 0:
+            problems.append(f"seed must not be negative; got {self.seed}")
+        if not 1 <= self.num_frames <= 60 * FRAME_RATE:
+            problems.append(f"a clip must have 1 to {60 * FRAME_RATE} frames; got {self.num_frames}")
+        if problems:
+            raise RangeError(f"{'; '.join(problems)}.")
+
+
+def default_scenes(role: str) -> str:
+    """How scenes go with actions where nothing else is asked for: training is biased, the rest uniform."""
+    return "biased" if role == "train" else "uniform"
+
+
+def plan_clip(recipe: ClipRecipe, index: int) -> Plan:
+    """Clip number `index`; it does not depend on how many there are, nor do its actors on the scenes."""
+    key = (recipe.split, recipe.role, recipe.seed, index)
+    rng = generator(*key, "actors", recipe.bias)
+    theme = SCENES[rng.integers(len(SCENES))] if rng.random() < recipe.bias else None
+    casts = _draw_casts(rng, recipe, theme)
+    actors = _placed(rng, casts, recipe)
+    plan = Plan(
+        num_frames=recipe.num_frames,
+        aspect=recipe.aspect,
+        scene=draw_scene(rng, "gym"),
+        actors=actors,
+        props=draw_props(rng, recipe.aspect),
+        gain=float(rng.uniform(0.86, 1.1)),
+        noise=float(rng.uniform(2.0, 5.0)),
+        noise_seed=int(rng.integers(2**31)),
+    )
+    scene_rng = generator(*key, "scene", recipe.scenes)
+    labels = [name for actor in actors for name in actor.segments[0].actions]
+    return plan.in_scene(draw_scene(scene_rng, _draw_scene_kind(scene_rng, recipe, labels, theme)))
+
+
+def _draw_scene_kind(
+    rng: np.random.Generator, recipe: ClipRecipe, labels: list[str], theme: Scene | None
+) -> Scene:
+    counts = Counter(scene for name in labels for scene in ACTIONS[name].homes)
+    fitting: list[Scene]
+    if recipe.scenes == "counter":
+        fewest = min(counts[scene] for scene in SCENES)
+        fitting = [scene for scene in SCENES if counts[scene] == fewest]
+    elif recipe.scenes == "uniform" or (recipe.role == "train" and theme is None):
+        fitting = list(SCENES)
+    elif theme is not None:
+        fitting = [theme]
+    else:
+        fitting = [scene for scene in SCENES if counts[scene] == max(counts.values())]
+    return fitting[rng.integers(len(fitting))]
+
+
+def _draw_casts(
+    rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None
+) -> list[list[tuple[str, ...]]]:
+    """What the actors do: one entry for each actor alone, or for two who do something together."""
+    room = int(rng.choice(_NUM_ACTORS, p=_NUM_ACTORS_SHARE))
+    casts: list[list[tuple[str, ...]]] = []
+    while room > 0:
+        pool = _draw_pool(rng, recipe, theme)
+        actions = draw_actions(rng, pool, may_pair=room > 1)
+        casts.append([actions])
+        if is_pair_action(actions):
+            pair = next(name for name in actions if ACTIONS[name].group == "pair")
+            casts[-1].append(_draw_more(rng, (pair,), pool))
+        room -= len(casts[-1])
+    return casts
+
+
+def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None) -> tuple[str, ...]:
+    """The actions an actor may do: of a test actor all known or all novel, else known; at home in the theme."""
+    split = stage_split(recipe.split)
+    pool = split.known
+    if recipe.role == "test":
+        pool = split.z2 if rng.random() < 0.5 else split.z3
+    return tuple(name for name in pool if theme is None or theme in ACTIONS[name].homes)
+
+
+def draw_actions(rng: np.random.Generator, pool: tuple[str, ...], *, may_pair: bool) -> tuple[str, ...]:
+    """One to three actions of the pool that go together."""
+    possible = [name for name in pool if may_pair or ACTIONS[name].group != "pair"]
+    return _draw_more(rng, (possible[rng.integers(len(possible))],), pool)
+
+
+def _draw_more(rng: np.random.Generator, actions: tuple[str, ...], pool: tuple[str, ...]) -> tuple[str, ...]:
+    wanted = 1 + int(rng.choice(3, p=_NUM_ACTIONS_SHARE))
+    while len(actions) < wanted:
+        alone = [name for name in pool if ACTIONS[name].group != "pair"]
+        fitting = [name for name in alone if are_compatible((*actions, name))]
+        if not fitting:
+            break
+        actions = (*actions, fitting[rng.integers(len(fitting))])
+    return tuple(name for name in ACTIONS if name in actions)
+
+
+def _placed(
+    rng: np.random.Generator, casts: list[list[tuple[str, ...]]], recipe: ClipRecipe
+) -> tuple[ActorPlan, ...]:
+    """The actors at random places in random lanes; nearer ones may partly cover others."""
+    actors: list[ActorPlan] = []
+    for cast, middle_x in zip(casts, _draw_places(rng, casts, recipe.aspect), strict=True):
+        actors += _cast(rng, cast, middle_x, len(actors), recipe)
+    return tuple(actors)
+
+
+def _draw_places(rng: np.random.Generator, casts: list[list[tuple[str, ...]]], aspect: float) -> list[float]:
+    """Where each actor or pair is halfway through: the first draw with room for all, or the roomiest of many."""
+    halves = [pair_distance(cast[0], _MIDDLE_LANE) / 2 if len(cast) == 2 else 0.0 for cast in casts]
+    best: tuple[float, list[float]] = (-1.0, [])
+    for _ in range(_MAX_DRAWS):
+        places = [float(rng.uniform(_MARGIN + half, aspect - _MARGIN - half)) for half in halves]
+        taken = [
+            place + side * half
+            for place, half in zip(places, halves, strict=True)
+            for side in ((-1, 1) if half else (0,))
+        ]
+        gaps = np.diff(np.sort(taken))
+        best = max(best, (float(gaps.min()) if len(gaps) else aspect, places))
+        if best[0] >= _LEAST_GAP:
+            break
+    return best[1]
+
+
+def _cast(
+    rng: np.random.Generator, cast: list[tuple[str, ...]], middle_x: float, first_id: int, recipe: ClipRecipe
+) -> list[ActorPlan]:
+    duration_s = recipe.num_frames / FRAME_RATE
+    actors = [draw_actor(rng, first_id + number) for number in range(len(cast))]
+    if len(cast) == 1:
+        heading = draw_heading(rng, looks_left=bool(rng.random() < 0.5), has_partner=False)
+        part = passing(actors[0], cast[0], middle_x=middle_x, heading_deg=heading, duration_s=duration_s)
+        return [replace(actors[0], segments=(part,))]
+    lane = actors[0].lane
+    half = pair_distance(cast[0], lane) / 2
+    placed = []
+    for number, (actor, actions) in enumerate(zip(actors, cast, strict=True)):
+        heading = draw_heading(rng, looks_left=number == 1, has_partner=True)
+        place = middle_x + (half if number else -half)
+        part = passing(actor, actions, middle_x=place, heading_deg=heading, duration_s=duration_s)
+        part = replace(part, partner=first_id + 1 - number)
+        placed.append(replace(actor, lane=lane, segments=(part,)))
+    return placed

@@ -1,0 +1,148 @@
+"""The 21 actions of Stage: what each one moves, which go together, where each is at home, and who learns which.
+
+An actor may do several actions at once as long as no part of the body is asked for twice. The actions form three
+columns of seven, each with two of the body, two of the arms, two with an object and one for a pair; a split gives
+the columns their roles, so every action is novel in exactly one split.
+
+Every action is at home in three of the seven scenes, as the lines of the Fano plane have three of its seven points:
+each scene is home to three actions of every column, and any two actions of a column share exactly one scene. So a
+scene says much about what is done before it, but what is done is never to be had from the scene alone: every two
+actions meet somewhere and must be told apart by what is done.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from mule.core.errors import RangeError
+
+VERSION = "stage-1"
+"""Any change of plans or pixels is a new version."""
+
+Group = Literal["body", "arms", "object", "pair"]
+SplitName = Literal["A", "B", "C"]
+Scene = Literal["brick_wall", "meadow", "dunes", "sea_shore", "night_street", "gym", "snow_forest"]
+
+SCENES: tuple[Scene, ...] = (
+    "brick_wall",
+    "meadow",
+    "dunes",
+    "sea_shore",
+    "night_street",
+    "gym",
+    "snow_forest",
+)
+
+_LINE = (0, 1, 3)
+"""Every difference of two scenes, round the seven, occurs once among these: the lines of the Fano plane."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One of the 21 actions, and the parts of the body it needs for itself."""
+
+    name: str
+    group: Group
+    home: Scene
+    """The first of the scenes it prefers."""
+    num_arms: int = 0
+    legs: bool = False
+    torso: bool = False
+    objects: tuple[str, ...] = ()
+    """Classes of the objects it brings along."""
+
+    @property
+    def homes(self) -> frozenset[Scene]:
+        """The three scenes it prefers."""
+        first = SCENES.index(self.home)
+        return frozenset(SCENES[(first + step) % len(SCENES)] for step in _LINE)
+
+
+_COLUMNS: tuple[tuple[Action, ...], ...] = (
+    (
+        Action("walk", "body", "brick_wall", legs=True),
+        Action("squat", "body", "dunes", legs=True),
+        Action("arm_circle", "arms", "night_street", num_arms=2),
+        Action("clap", "arms", "sea_shore", num_arms=2),
+        Action("carry_box", "object", "snow_forest", num_arms=2, objects=("box",)),
+        Action("kick_ball", "object", "meadow", legs=True, objects=("ball",)),
+        Action("handshake", "pair", "gym", num_arms=1, legs=True),
+    ),
+    (
+        Action("jump", "body", "night_street", legs=True),
+        Action("bow", "body", "sea_shore", torso=True),
+        Action("wave", "arms", "gym", num_arms=1),
+        Action("punch", "arms", "snow_forest", num_arms=2),
+        Action("bounce_ball", "object", "meadow", num_arms=1, objects=("ball",)),
+        Action("push_box", "object", "brick_wall", num_arms=2, legs=True, torso=True, objects=("box",)),
+        Action("pass_ball", "pair", "dunes", num_arms=2, legs=True, objects=("ball",)),
+    ),
+    (
+        Action("run", "body", "dunes", legs=True),
+        Action("sway", "body", "snow_forest", torso=True),
+        Action("jacks", "arms", "night_street", num_arms=2),
+        Action("salute", "arms", "gym", num_arms=1),
+        Action("juggle", "object", "meadow", num_arms=2, objects=("ball", "ball", "ball")),
+        Action("overhead_lift", "object", "sea_shore", num_arms=2, objects=("box",)),
+        Action("high_five", "pair", "brick_wall", num_arms=1, legs=True),
+    ),
+)
+
+ACTIONS: dict[str, Action] = {action.name: action for column in _COLUMNS for action in column}
+
+
+@dataclass(frozen=True)
+class StageSplit:
+    """Which actions are taught but not tested as known (z1), taught and tested (z2), and novel (z3)."""
+
+    name: SplitName
+    z1: tuple[str, ...]
+    z2: tuple[str, ...]
+    z3: tuple[str, ...]
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The actions of training and validation."""
+        return self.z1 + self.z2
+
+    @property
+    def novel(self) -> tuple[str, ...]:
+        """The actions no training clip shows."""
+        return self.z3
+
+
+def stage_split(name: str) -> StageSplit:
+    """Split A, B or C: in every group each action moves on to the next role, so each is novel exactly once.
+
+    Raises:
+        RangeError: there is no split of that name.
+    """
+    names = [tuple(action.name for action in column) for column in _COLUMNS]
+    match name:
+        case "A":
+            return StageSplit("A", names[0], names[1], names[2])
+        case "B":
+            return StageSplit("B", names[1], names[2], names[0])
+        case "C":
+            return StageSplit("C", names[2], names[0], names[1])
+    raise RangeError(f"split must be A, B or C; got '{name}'.")
+
+
+def are_compatible(names: Iterable[str]) -> bool:
+    """Whether one actor can do these actions at once: nothing twice, and no part of the body asked for twice.
+
+    Whoever has a partner stands still for them (the legs are taken) and handles no object of their own.
+    """
+    actions = [ACTIONS[name] for name in names]
+    return (
+        len({action.name for action in actions}) == len(actions)
+        and sum(action.num_arms for action in actions) <= 2
+        and sum(action.legs for action in actions) <= 1
+        and sum(action.torso for action in actions) <= 1
+        and not {"object", "pair"} <= {action.group for action in actions}
+    )
+
+
+def homes(names: Iterable[str]) -> frozenset[Scene]:
+    """The scenes at least one of the actions prefers."""
+    return frozenset(scene for name in names for scene in ACTIONS[name].homes)

@@ -1,0 +1,234 @@
+"""A plan drawn: frames, boxes, objects and labels, at any size, in chunks of bounded memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from mule.core.errors import RangeError
+from mule.stage.figure import box_around
+from mule.stage.handled import Thing
+from mule.stage.performance import Performance, Performer, perform
+from mule.stage.plans import FRAME_RATE, Plan
+from mule.stage.scenes import background
+from mule.stage.shapes import Canvas, paint, paint_shadow
+from mule.stage.skeleton import on_grid
+
+MAX_SIZE = 2160
+_CHUNK_PIXELS = 8_000_000
+_NOISE_LENGTH = 1 << 20
+_NOISE_STRIDE = 337_639  # frames next to each other have noise from distant places of the table
+
+Size = tuple[int, int]
+"""Rows, columns."""
+
+
+@dataclass(frozen=True)
+class StageClip:
+    """Frames with everything that is true of them. Boxes are x1, y1, x2, y2 in 0..1, within the picture."""
+
+    plan: Plan
+    first_frame: int
+    frames: UInt8[np.ndarray, "frames rows cols 3"]
+    track_ids: tuple[int, ...]
+    """The number of each actor, the same in every frame."""
+    actor_boxes_xyxy_unit: Float[np.ndarray, "frames actors 4"]
+    visibility: Float[np.ndarray, "frames actors"]
+    """Share of the actor that is seen: inside the picture and not covered; 0 if absent."""
+    object_classes: tuple[str, ...]
+    object_boxes_xyxy_unit: Float[np.ndarray, "frames objects 4"]
+    object_is_there: Bool[np.ndarray, "frames objects"]
+
+    @property
+    def times_s(self) -> Float[np.ndarray, " frames"]:
+        """When each frame is shown."""
+        return (self.first_frame + np.arange(len(self.frames))) / FRAME_RATE
+
+    def labels(self, frame: int) -> tuple[tuple[str, ...], ...]:
+        """The actions of each actor at a frame of this clip; empty for an actor who is absent."""
+        found = self.plan.labels_at((self.first_frame + frame) / FRAME_RATE)
+        return tuple(found.get(actor_id, ()) for actor_id in self.track_ids)
+
+
+def render(plan: Plan, size: Size = (96, 128)) -> StageClip:
+    """The whole plan in one piece; for long takes at large sizes use `render_chunks`."""
+    return _render(plan, size, 0, plan.num_frames)
+
+
+def render_chunks(plan: Plan, size: Size = (96, 128)) -> Iterator[StageClip]:
+    """The plan piece by piece, so that memory does not grow with its length; the same frames as in one piece."""
+    per_chunk = max(1, min(64, _CHUNK_PIXELS // (size[0] * size[1])))
+    for first in range(0, plan.num_frames, per_chunk):
+        yield _render(plan, size, first, min(per_chunk, plan.num_frames - first))
+
+
+def check_size(size: Size) -> None:
+    """Raises RangeError unless pictures of this size can be drawn."""
+    if not all(16 <= side <= 2 * MAX_SIZE for side in size) or size[0] > MAX_SIZE:
+        raise RangeError(
+            f"a picture must have 16 to {MAX_SIZE} rows and 16 to {2 * MAX_SIZE} columns; got {size[0]} × {size[1]}."
+        )
+
+
+def _render(plan: Plan, size: Size, first_frame: int, num_frames: int) -> StageClip:
+    check_size(size)
+    performance = perform(plan, first_frame, num_frames)
+    scene = background(plan.scene, size, plan.aspect)
+    canvas = Canvas(
+        colours=np.repeat(scene[None], num_frames, axis=0),
+        owners=np.zeros((num_frames, *size), dtype=np.uint8),
+        aspect=plan.aspect,
+    )
+    _paint_shadows(canvas, performance, plan.scene.shadow)
+    drawn_px = _paint_all(canvas, performance)
+    boxes, inside = _boxes(performance, canvas)
+    seen_px = _owned(canvas, len(plan.actors))
+    objects = [_object_box(thing, canvas) for thing in performance.things]
+    return StageClip(
+        plan=plan,
+        first_frame=first_frame,
+        frames=_sensor(canvas, plan, first_frame),
+        track_ids=tuple(actor.actor_id for actor in plan.actors),
+        actor_boxes_xyxy_unit=boxes,
+        visibility=inside * seen_px / np.maximum(drawn_px, 1),
+        object_classes=tuple(thing.kind for thing in performance.things),
+        object_boxes_xyxy_unit=_stacked([box for box, _ in objects], (num_frames, 0, 4)),
+        object_is_there=_stacked([share > 0 for _, share in objects], (num_frames, 0)).astype(bool),
+    )
+
+
+def _stacked(columns: list[np.ndarray], empty: tuple[int, ...]) -> np.ndarray:
+    return np.stack(columns, axis=1) if columns else np.zeros(empty)
+
+
+def _paint_shadows(canvas: Canvas, performance: Performance, strength: float) -> None:
+    if strength <= 0:
+        return
+    for performer in performance.performers:
+        feet = performer.body.ankles.mean(axis=1)
+        lift = np.maximum(performer.body.ankles[:, :, 2].min(axis=1) - 0.04, 0.0)
+        feet = np.stack([feet[:, 0], feet[:, 1], 0 * lift], axis=1)
+        width = performer.stand.height * (0.17 - 0.3 * np.minimum(lift, 0.2)) * performer.is_there
+        paint_shadow(
+            canvas, performer.stand.seen(feet), on_grid(np.stack([width, 0.27 * width], axis=1)), strength
+        )
+    for thing in performance.things:
+        if not thing.is_there.any():
+            continue
+        height = np.maximum(thing.ground[:, 1] - thing.middle[:, 1] - thing.radius, 0.0)
+        width = 1.25 * thing.radius * np.maximum(1.0 - 1.5 * height, 0.3)
+        paint_shadow(canvas, thing.ground, on_grid(np.stack([width, 0.3 * width], axis=1)), strength)
+
+
+def _paint_all(canvas: Canvas, performance: Performance) -> Float[np.ndarray, "frames actors"]:
+    """Draws from back to front; pixels of each actor before nearer ones cover them."""
+    performers = performance.performers
+    drawn = np.zeros((len(canvas.owners), len(performers)))
+    nobody = len(performers) + 1
+    queue: list[tuple[float, int, Performer | Thing]] = [
+        (performer.plan.lane, number, performer) for number, performer in enumerate(performers)
+    ]
+    queue += [(float(prop.ground[0, 1]), -1, prop) for prop in performance.props]
+    for _, number, item in sorted(queue, key=lambda entry: entry[:2]):
+        if isinstance(item, Thing):
+            _paint_thing(canvas, item, nobody)
+            continue
+        _paint_performer(canvas, item, number + 1, nobody)
+        drawn[:, number] = (canvas.owners == number + 1).sum(axis=(1, 2))
+    return drawn
+
+
+def _paint_performer(canvas: Canvas, performer: Performer, owner: int, nobody: int) -> None:
+    everyone = bool(performer.is_there.all())
+    for shape in performer.figure.behind:
+        paint(canvas, shape, owner, only=None if everyone else performer.is_there)
+    for thing in performer.things:
+        if thing.is_behind_arms:
+            _paint_thing(canvas, thing, nobody)
+    for shape in performer.figure.before:
+        paint(canvas, shape, owner, only=None if everyone else performer.is_there)
+    for thing in performer.things:
+        if not thing.is_behind_arms:
+            _paint_thing(canvas, thing, nobody)
+
+
+def _paint_thing(canvas: Canvas, thing: Thing, owner: int) -> None:
+    if not thing.is_there.any():
+        return
+    for shape in thing.shapes:
+        paint(canvas, shape, owner)
+
+
+def _owned(canvas: Canvas, num_actors: int) -> Float[np.ndarray, "frames actors"]:
+    columns = [(canvas.owners == number + 1).sum(axis=(1, 2)) for number in range(num_actors)]
+    return _stacked([column.astype(float) for column in columns], (len(canvas.owners), 0))
+
+
+def _boxes(
+    performance: Performance, canvas: Canvas
+) -> tuple[Float[np.ndarray, "frames actors 4"], Float[np.ndarray, "frames actors"]]:
+    """Actors' boxes within the picture, and which share of each whole box that is."""
+    found = [_unit_box(performer.box, performer.is_there, canvas) for performer in performance.performers]
+    num_frames = len(canvas.owners)
+    boxes, shares = [box for box, _ in found], [share for _, share in found]
+    return _stacked(boxes, (num_frames, 0, 4)), _stacked(shares, (num_frames, 0))
+
+
+def _object_box(thing: Thing, canvas: Canvas) -> tuple[np.ndarray, np.ndarray]:
+    if not thing.is_there.any():
+        return np.zeros((len(canvas.owners), 4)), np.zeros(len(canvas.owners))
+    return _unit_box(box_around(thing.shapes), thing.is_there, canvas)
+
+
+def _unit_box(
+    box: Float[np.ndarray, "frames 4"], is_there: Bool[np.ndarray, " frames"], canvas: Canvas
+) -> tuple[Float[np.ndarray, "frames 4"], Float[np.ndarray, " frames"]]:
+    """A box within the picture, and which share of the whole box that is; zeros where there is nothing."""
+    rows, cols = canvas.size
+    width = cols / rows
+    left = (canvas.aspect - width) / 2
+    box = np.where(is_there[:, None], box, 0.0)
+    whole = (box - [left, 0, left, 0]) / [width, 1, width, 1]
+    held = np.clip(whole, 0.0, 1.0)
+    area = (held[:, 2] - held[:, 0]) * (held[:, 3] - held[:, 1])
+    whole_area = (whole[:, 2] - whole[:, 0]) * (whole[:, 3] - whole[:, 1])
+    share = np.where(is_there, area / np.maximum(whole_area, 1e-12), 0.0)
+    return held * is_there[:, None], share
+
+
+@lru_cache(maxsize=1)
+def _noise_table() -> Float[np.ndarray, " values"]:
+    """Noise of standard deviation 1: sums of four uniform numbers, the same on every machine."""
+    rng = np.random.Generator(np.random.PCG64(20_240))
+    table = rng.integers(-128, 128, size=(4, _NOISE_LENGTH), dtype=np.int16).sum(axis=0)
+    return (table + np.int16(2)).astype(np.float32) * np.float32(1 / 147.8)
+
+
+def _sensor(canvas: Canvas, plan: Plan, first_frame: int) -> UInt8[np.ndarray, "frames rows cols 3"]:
+    """What the camera records: gain, noise, eight bits. Each frame has its own noise, whichever chunk it is in."""
+    num_frames, _, rows, cols = canvas.colours.shape
+    frames = np.empty((num_frames, rows, cols, 3), dtype=np.uint8)
+    for number, picture in enumerate(canvas.colours):
+        picture *= np.float32(plan.gain)
+        picture += np.float32(0.5)
+        if plan.noise > 0:
+            start = (plan.noise_seed + (first_frame + number) * _NOISE_STRIDE) % _NOISE_LENGTH
+            picture += _noise(picture.size, start).reshape(picture.shape) * np.float32(plan.noise)
+        np.maximum(picture, np.float32(0), out=picture)
+        np.minimum(picture, np.float32(255), out=picture)
+        recorded = picture.astype(np.uint8)
+        for channel in range(3):
+            frames[number, :, :, channel] = recorded[channel]
+    return frames
+
+
+def _noise(length: int, start: int) -> Float[np.ndarray, " values"]:
+    """So many values of the table from `start` on; after its end it begins again."""
+    table = _noise_table()
+    if start + length <= len(table):
+        return table[start : start + length]
+    if length <= len(table):
+        return np.concatenate([table[start:], table[: start + length - len(table)]])
+    return np.resize(np.concatenate([table[start:], table[:start]]), length)

@@ -1,0 +1,199 @@
+"""Longer takes, for watching and tracking: actors come, do one thing after another, pass behind each other, and go."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mule.core.errors import RangeError
+from mule.stage.benchmark import draw_actions
+from mule.stage.casting import (
+    draw_actor,
+    draw_heading,
+    draw_props,
+    draw_scene,
+    generator,
+    pair_distance,
+    speed_of,
+)
+from mule.stage.classes import ACTIONS, SCENES, Scene, are_compatible
+from mule.stage.plans import FRAME_RATE, ActorPlan, Plan, Segment
+
+MAX_SECONDS = 3600
+MAX_ACTORS = 12
+_OUTSIDE = 0.3  # beyond the edge of the picture nobody is seen
+_GAITS = ("walk", "run")
+
+
+@dataclass(frozen=True)
+class TakeRecipe:
+    """All that a take depends on, but its number."""
+
+    seconds: float = 12.0
+    num_actors: int = 4
+    classes: tuple[str, ...] = tuple(ACTIONS)
+    seed: int = 0
+    scene: Scene | None = None
+    """None draws one."""
+    aspect: float = 16 / 9
+    stay_s: tuple[float, float] = (4.0, 7.0)
+    """The least and the most time that an actor stays at what it does in one place."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 1 <= self.seconds <= MAX_SECONDS:
+            problems.append(f"a take must last 1 to {MAX_SECONDS} seconds; got {self.seconds}")
+        if not 1 <= self.num_actors <= MAX_ACTORS:
+            problems.append(f"a take must have 1 to {MAX_ACTORS} actors; got {self.num_actors}")
+        unknown = [name for name in self.classes if name not in ACTIONS]
+        if unknown:
+            problems.append(f"classes must be actions of Stage; {', '.join(unknown)} are not")
+        if not any(ACTIONS.get(name) and ACTIONS[name].group != "pair" for name in self.classes):
+            problems.append("classes must hold an action one actor can do alone")
+        if self.scene is not None and self.scene not in SCENES:
+            problems.append(f"scene must be one of {', '.join(SCENES)}; got '{self.scene}'")
+        if not 0.5 <= self.stay_s[0] <= self.stay_s[1]:
+            problems.append(f"stay_s must rise from at least 0.5 s; got {self.stay_s}")
+        if problems:
+            raise RangeError(f"{'; '.join(problems)}.")
+
+
+def plan_take(recipe: TakeRecipe, index: int = 0) -> Plan:
+    """Take number `index`."""
+    rng = generator(
+        "take", recipe.seed, index, recipe.seconds, recipe.num_actors, recipe.classes, recipe.aspect
+    )
+    num_frames = max(1, round(recipe.seconds * FRAME_RATE))
+    actors: list[ActorPlan] = []
+    while len(actors) < recipe.num_actors:
+        has_pair = any(ACTIONS[name].group == "pair" for name in recipe.classes)
+        if has_pair and recipe.num_actors - len(actors) >= 2 and rng.random() < 0.5:
+            actors += _pair(rng, recipe, len(actors))
+        else:
+            actors.append(_single(rng, recipe, len(actors)))
+    drawn = SCENES[rng.integers(len(SCENES))]
+    return Plan(
+        num_frames=num_frames,
+        aspect=recipe.aspect,
+        scene=draw_scene(rng, recipe.scene or drawn),
+        actors=tuple(actors),
+        props=draw_props(rng, recipe.aspect),
+        gain=float(rng.uniform(0.92, 1.06)),
+        noise=float(rng.uniform(0.8, 1.6)),
+        noise_seed=int(rng.integers(2**31)),
+    )
+
+
+@dataclass
+class _Script:
+    """The segments of one actor as they are written, and where and when the last one ends."""
+
+    actor: ActorPlan
+    recipe: TakeRecipe
+    x: float
+    time_s: float = 0.0
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def left_s(self) -> float:
+        return self.recipe.seconds - self.time_s
+
+    def add(
+        self, actions: tuple[str, ...], seconds: float, heading_deg: float, *, end_x: float | None = None
+    ) -> None:
+        """One more segment; a moving actor ends where their gait takes them, unless it is said where."""
+        x = self.x + speed_of(actions, self.actor, heading_deg) * seconds if end_x is None else end_x
+        end_s = self.time_s + seconds
+        self.segments.append(Segment(self.time_s, end_s, actions, self.x, x, heading_deg))
+        self.x, self.time_s = x, end_s
+
+    def finished(self) -> ActorPlan:
+        return replace(self.actor, segments=tuple(self.segments))
+
+
+def _gaits(recipe: TakeRecipe) -> list[str]:
+    return [name for name in _GAITS if name in recipe.classes]
+
+
+def _single(rng: np.random.Generator, recipe: TakeRecipe, actor_id: int) -> ActorPlan:
+    script = _Script(draw_actor(rng, actor_id), recipe, x=float(rng.uniform(0.2, recipe.aspect - 0.2)))
+    if _gaits(recipe) and recipe.seconds >= 4 and rng.random() < 0.5:
+        target = script.x
+        script.x = -_OUTSIDE if rng.random() < 0.5 else recipe.aspect + _OUTSIDE
+        script.time_s = float(rng.uniform(0.0, 0.3) * recipe.seconds)
+        _stroll(rng, script, target)
+    _go_on(rng, script)
+    return script.finished()
+
+
+def _go_on(rng: np.random.Generator, script: _Script) -> None:
+    """Fills the take: staying, strolling, and perhaps leaving."""
+    recipe = script.recipe
+    leaves = bool(_gaits(recipe)) and recipe.seconds >= 8 and rng.random() < 0.4
+    while script.left_s > 0:
+        if leaves and script.left_s < 0.3 * recipe.seconds:
+            _stroll(rng, script, -_OUTSIDE if rng.random() < 0.5 else recipe.aspect + _OUTSIDE)
+            return
+        if _gaits(recipe) and script.segments and rng.random() < 0.4:
+            _stroll(rng, script, float(rng.uniform(0.2, recipe.aspect - 0.2)))
+        else:
+            _stay(rng, script)
+
+
+def _stay(rng: np.random.Generator, script: _Script) -> None:
+    """A few seconds in one place."""
+    pool = tuple(name for name in script.recipe.classes if name not in _GAITS) or script.recipe.classes
+    actions = draw_actions(rng, pool, may_pair=False)
+    seconds = float(rng.uniform(*script.recipe.stay_s))
+    if script.left_s < seconds + 1.2:
+        seconds = script.left_s
+    looks_left = bool(rng.random() < 0.5)
+    if "push_box" in actions:
+        looks_left = script.x > script.recipe.aspect / 2
+    script.add(actions, seconds, draw_heading(rng, looks_left=looks_left, has_partner=False))
+
+
+def _stroll(rng: np.random.Generator, script: _Script, target_x: float) -> None:
+    """Walks or runs to a place, perhaps with something in the arms."""
+    gaits = _gaits(script.recipe)
+    gait = gaits[int(rng.random() < 0.3) % len(gaits)]
+    arms = [
+        name
+        for name in script.recipe.classes
+        if ACTIONS[name].num_arms and ACTIONS[name].group != "pair" and are_compatible((gait, name))
+    ]
+    actions = (gait,)
+    if arms and rng.random() < 0.3:
+        actions = (gait, arms[rng.integers(len(arms))])
+    turn = float(rng.uniform(12, 30))
+    heading = turn if target_x > script.x else 180 - turn
+    seconds = abs(target_x - script.x) / max(abs(speed_of(actions, script.actor, heading)), 1e-3)
+    if seconds >= 0.4:
+        script.add(actions, seconds, heading, end_x=target_x)
+    else:
+        _stay(rng, script)
+
+
+def _pair(rng: np.random.Generator, recipe: TakeRecipe, first_id: int) -> list[ActorPlan]:
+    """Two who meet, do something together, and go on each for themselves."""
+    pool = [name for name in recipe.classes if ACTIONS[name].group == "pair"]
+    actions = (pool[rng.integers(len(pool))],)
+    actors = [draw_actor(rng, first_id + number) for number in range(2)]
+    actors[1] = replace(actors[1], lane=actors[0].lane)
+    half = pair_distance(actions, actors[0].lane) / 2
+    middle_x = float(rng.uniform(half + 0.2, max(recipe.aspect - half - 0.2, half + 0.21)))
+    gaits = _gaits(recipe)
+    approach_s = float(rng.uniform(1.5, 3.0)) if gaits and recipe.seconds >= 7 else 0.0
+    together_s = min(float(rng.uniform(3.0, 4.5)), recipe.seconds)
+    headings = [draw_heading(rng, looks_left=number == 1, has_partner=True) for number in range(2)]
+    scripts = []
+    for number, actor in enumerate(actors):
+        place = middle_x + (half if number else -half)
+        script = _Script(actor, recipe, x=place)
+        if approach_s > 0:
+            script.x = place - approach_s * speed_of((gaits[0],), actor, headings[number])
+            script.add((gaits[0],), approach_s, headings[number], end_x=place)
+        script.add(actions, together_s, headings[number])
+        script.segments[-1] = replace(script.segments[-1], partner=first_id + 1 - number)
+        _go_on(rng, script)
+        scripts.append(script)
+    return [script.finished() for script in scripts]

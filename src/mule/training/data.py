@@ -1,0 +1,356 @@
+"""From an experiment to its clips: what is trained and validated on, and digests that say which data it was."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+
+from mule.core.config import ConfigError, Experiment, LabelsOf, StageData, TableData
+from mule.core.errors import VideoError
+from mule.data.batches.backgrounds import OtherBackground
+from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
+from mule.data.batches.samples import ClipSample
+from mule.data.batches.sampling import ClipSampler, class_balanced_weights
+from mule.data.batches.undone_motion import UndoneMotion
+from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
+from mule.data.batches.views import ClipView, TrainingView, ViewedClip, WholeView
+from mule.data.split.matching import boxes_for_training
+from mule.data.split.sides import OpenSetSides, apply_split
+from mule.data.split.splits import Split, read_split, table_digest
+from mule.data.table.files import read_actor_table, read_object_table
+from mule.data.table.table import ActorTable
+from mule.data.table.videos import find_videos
+from mule.features.weights.download import file_stamp
+from mule.objective.ranks import num_ranks
+from mule.stage.cache import render_to_cache
+from mule.stage.classes import stage_split
+from mule.stage.stage_clips import StageClips
+from mule.stage.stage_set import StageSet
+from mule.training.distributed import is_first, own_rank, wait_for_all
+from mule.training.parts import Batches
+from mule.video.clips import ClipShape
+from mule.video.transforms import Normalisation
+
+Noted = Callable[[str], None]
+Labelled = tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]
+RENDER_WORKERS = 2
+FEW_CLIPS = 64
+"""So many are rendered sooner than processes start."""
+SPLITS_AT_HAND = 32
+"""Class splits of a table that are not read again for the next row of a comparison."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run learns from, on this process."""
+
+    train: Batches
+    val: Batches
+    classes: tuple[str, ...]
+    digests: Mapping[str, str]
+    """Of the actors and of the split: two runs with the same ones rest on the same data."""
+
+
+@dataclass(frozen=True)
+class SourceClips:
+    """The clips of both sides, before anybody has decided how they are seen."""
+
+    train: StageClips | VideoClips
+    val: StageClips | VideoClips
+    classes: tuple[str, ...]
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TableSides:
+    """The table of an experiment under its split, and where the videos and objects are."""
+
+    table: ActorTable
+    """All of it, whatever becomes of its rows."""
+    sides: OpenSetSides
+    train_actors: ActorTable
+    """The actors of the training side and, where persons were detected, boxes found on them."""
+    split: Split
+    videos: Mapping[str, Path]
+    objects: ClipObjects | None
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class EveryNthFrame:
+    """A view of a clip of which only every n-th frame is seen."""
+
+    view: ClipView
+    stride_frames: int
+
+    def __call__(self, sample: ClipSample, generator: torch.Generator) -> ViewedClip:
+        """The view."""
+        return self.view(replace(sample, frames=sample.frames[:: self.stride_frames]), generator)
+
+
+def known_classes(experiment: Experiment) -> int:
+    """How many actions the network is to know; the data need not be there."""
+    data = experiment.data
+    return len(stage_split(data.split).known) if isinstance(data, StageData) else data.num_known
+
+
+def labels_of(experiment: Experiment) -> LabelsOf:
+    """Whether labels are of actors or of whole clips; rendered ones are of actors."""
+    return experiment.data.labels_of if isinstance(experiment.data, TableData) else "actors"
+
+
+def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: Noted) -> RunData:
+    """The batches of both sides. What must first be rendered is, by the first process.
+
+    Raises:
+        ConfigError: data.root was not given, or the split teaches another number of actions than the experiment says.
+        MuleError: the data cannot be read.
+    """
+    source = source_clips(experiment, noted=noted)
+    loading = experiment.loading
+    training, whole = views(experiment, normalisation)
+    if experiment.view.other_background > 0:
+        training = OtherBackground(training, source.train, experiment.view.other_background)
+    samplers = build_samplers(
+        experiment, source.train.labelled_actors(), (len(source.train), len(source.val))
+    )
+    undone = experiment.view.undone_motion
+    drawn = UndoneMotion(source.train, undone) if undone > 0 else source.train
+    train, val = (
+        ClipLoader(
+            samples,
+            sampler,
+            view=view,
+            read_ahead=ReadAhead(loading.workers, loading.prefetch_batches, torch.cuda.is_available()),
+            skip_rule=SkipRule(max_share=loading.unreadable_share),
+        )
+        for samples, sampler, view in zip((drawn, source.val), samplers, (training, whole), strict=True)
+    )
+    return RunData(train, val, source.classes, source.digests)
+
+
+def build_samplers(
+    experiment: Experiment, labelled: Labelled, num_clips: tuple[int, int]
+) -> tuple[ClipSampler, ClipSampler]:
+    """Which clips make which batch, for training and for validation."""
+    data, batch_clips = experiment.data, experiment.training.batch_clips
+    is_balanced = isinstance(data, TableData) and data.draws_evenly
+    train = ClipSampler(
+        num_clips[0],
+        batch_clips,
+        seed=experiment.seed,
+        weights=class_balanced_weights(*labelled, num_clips=num_clips[0]) if is_balanced else None,
+        drops_last=True,
+        rank=own_rank(),
+        num_ranks=num_ranks(),
+    )
+    val = ClipSampler(num_clips[1], batch_clips, is_shuffled=False, rank=own_rank(), num_ranks=num_ranks())
+    return train, val
+
+
+def views(experiment: Experiment, normalisation: Normalisation) -> tuple[ClipView, ClipView]:
+    """What the network sees in training and in validation."""
+    settings = experiment.view
+    stride = experiment.data.stride_frames if isinstance(experiment.data, StageData) else 1
+    training = TrainingView(
+        short_sides_px=settings.short_sides_px,
+        crop_px=settings.crop_px,
+        flip_probability=settings.flip_probability,
+        box_jitter=settings.box_jitter,
+        brightness=settings.brightness,
+        contrast=settings.contrast,
+        saturation=settings.saturation,
+        normalisation=normalisation,
+    )
+    whole = WholeView(settings.val_short_side_px, normalisation)
+    return EveryNthFrame(training, stride), EveryNthFrame(whole, stride)
+
+
+def source_clips(experiment: Experiment, *, noted: Noted) -> SourceClips:
+    """The clips of both sides as they lie on the disk."""
+    data = experiment.data
+    if isinstance(data, StageData):
+        train, val = (stage_clips(data, role, noted=noted) for role in ("train", "val"))
+        return SourceClips(train, val, train.classes, stage_digests(data))
+    found = table_sides(data)
+    return SourceClips(
+        video_clips(data, found, "train"),
+        video_clips(data, found, "val", short_side_px=experiment.view.val_short_side_px),
+        found.split.classes.known_train,
+        found.digests,
+    )
+
+
+def stage_set(data: StageData, role: str, *, scenes: str | None = None) -> StageSet:
+    """The rendered clips of one role; training and validation are as large as the experiment says."""
+    num_clips = {"train": data.train_clips, "val": data.val_clips}.get(role)
+    return StageSet(
+        split=data.split,
+        role=role,
+        seed=data.seed,
+        scenes=scenes,
+        num_clips=num_clips,
+        bias=data.bias,
+        size=(data.rows, data.cols),
+        num_frames=data.num_frames,
+    )
+
+
+def stage_clips(data: StageData, role: str, *, noted: Noted, scenes: str | None = None) -> StageClips:
+    """The same as a data set, rendered now if need be, by the first process alone."""
+    clips, folder = stage_set(data, role, scenes=scenes), root_of(data)
+    if is_first():
+        if not (folder / clips.name).is_dir():
+            noted(f"rendering {len(clips)} clips for {role} into {folder}")
+        render_to_cache(clips, folder, workers=1 if len(clips) <= FEW_CLIPS else RENDER_WORKERS)
+    wait_for_all()
+    return StageClips(render_to_cache(clips, folder))
+
+
+def stage_digests(data: StageData) -> dict[str, str]:
+    """The rendered sets by names that differ whenever their pixels do, and the actions of the split."""
+    split = stage_split(data.split)
+    return {
+        "train": stage_set(data, "train").name,
+        "val": stage_set(data, "val").name,
+        "split": _digest([split.z1, split.z2, split.z3]),
+    }
+
+
+def table_sides(data: TableData) -> TableSides:
+    """The actors of a table on their sides; what was read before is read again only if its files have changed.
+
+    Raises:
+        ConfigError: the split teaches another number of actions than the experiment says.
+        AnnotationError: a file cannot be read.
+        VideoError: videos are missing.
+    """
+    root = root_of(data)
+    files = [root / each for each in (data.actors, data.split, data.objects, data.persons) if each]
+    return _sides_read(data, tuple(map(_stamp, files)))  # pyright: ignore[reportArgumentType] - frozen, so it has a hash
+
+
+@lru_cache(maxsize=SPLITS_AT_HAND)
+def _sides_read(data: TableData, _: object) -> TableSides:
+    root = root_of(data)
+    table, split = read_actor_table(root / data.actors), _split_of(data)
+    if len(split.classes.known_train) != data.num_known:
+        raise ConfigError(
+            f"data.num_known must be the number of actions that {root / data.split} teaches, "
+            f"{len(split.classes.known_train)}; got {data.num_known}."
+        )
+    sides = apply_split(table, split)
+    objects = ClipObjects(read_object_table(root / data.objects)) if data.objects else None
+    names = {name for side in (sides.train, sides.val) for name in side.actors.video_names}
+    return TableSides(
+        table,
+        sides,
+        _with_persons(sides.train.actors, data, root),
+        split,
+        videos_of(names, root / data.videos),
+        objects,
+        {"actors": table_digest(table), "split": split.digest},
+    )
+
+
+def tags_of(data: StageData | TableData) -> tuple[str, ...]:
+    """Taught labels that novelty is not read from.
+
+    Raises:
+        AnnotationError: the split cannot be read.
+    """
+    return () if isinstance(data, StageData) else _split_of(data).tags
+
+
+def _split_of(data: TableData) -> Split:
+    path = root_of(data) / data.split
+    return _split_read(path, _stamp(path))
+
+
+@lru_cache(maxsize=SPLITS_AT_HAND)
+def _split_read(path: Path, _: object) -> Split:
+    return read_split(path)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What says whether a file has changed; None if there is none."""
+    try:
+        return file_stamp(path)
+    except OSError:
+        return None
+
+
+def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:
+    if data.persons is None:
+        return actors
+    persons = read_object_table(root / data.persons)
+    return boxes_for_training(actors, persons, min_score=data.person_score).actors
+
+
+def video_clips(
+    data: TableData, found: TableSides, side: str, *, short_side_px: int | None = None
+) -> VideoClips:
+    """The clips of one side; in training those of a whole video are drawn anew each time."""
+    shape = ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames)
+    reading = ClipReading(
+        shape=shape,
+        frame_rate=frame_rate(data),
+        num_views=None if side == "train" else data.val_views,
+        short_side_px=short_side_px,
+    )
+    return VideoClips(
+        found.train_actors if side == "train" else found.sides.val.actors,
+        found.videos,
+        classes=found.split.classes.known_train,
+        reading=reading,
+        objects=found.objects,
+    )
+
+
+def frame_rate(data: TableData) -> Fraction | None:
+    """Of the grid of times; None is each video's own."""
+    try:
+        return None if data.frame_rate is None else Fraction(data.frame_rate)
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(
+            f"data.frame_rate must be a number such as '30' or '30000/1001'; got {data.frame_rate!r}."
+        ) from None
+
+
+def root_of(data: StageData | TableData) -> Path:
+    """Where the data lies.
+
+    Raises:
+        ConfigError: nobody said it.
+    """
+    if data.root is None:
+        raise ConfigError("data.root must say where the data lies; nobody did. Add --set data.root=DIR.")
+    return data.root
+
+
+def videos_of(names: Iterable[str], folder: Path) -> dict[str, Path]:
+    """Where each of the videos lies.
+
+    Raises:
+        VideoError: some are missing.
+    """
+    found = find_videos(sorted(names), folder)
+    if found.missing or found.refused:
+        lacking = [*found.missing, *found.refused]
+        raise VideoError(
+            f"{folder}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}"
+            f"{', …' if len(lacking) > 5 else ''}. Fetch them, or leave their rows out (`mule data check "
+            "--leave-out-missing`)."
+        )
+    return dict(found.paths)
+
+
+def _digest(thing: object) -> str:
+    return hashlib.sha256(json.dumps(thing).encode()).hexdigest()

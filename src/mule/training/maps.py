@@ -1,0 +1,282 @@
+"""From an experiment with a frozen backbone to the maps it is trained on, computed once and kept."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from fractions import Fraction
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from mule.core.config import ConfigError, Experiment, StageData, TableData
+from mule.core.errors import FeatureFileError
+from mule.data.batches.batches import BatchClip, batch_of
+from mule.data.batches.samples import ClipSamples
+from mule.data.batches.views import ClipView
+from mule.data.table.files import read_actor_table
+from mule.data.table.table import ActorTable
+from mule.features.cache import video_stamp
+from mule.features.extraction import Extraction, Extractor
+from mule.features.feature_files import VideoFeatures, read_features, write_features
+from mule.features.frozen import FrozenBackbone, frozen_backbone, recipe_of
+from mule.features.pooling import context_map
+from mule.features.weights.cards import WeightCard
+from mule.features.weights.download import sha256_while_unchanged
+from mule.features.weights.published import find_card
+from mule.runtime.openvino import compiled_frozen
+from mule.training.data import (
+    Noted,
+    RunData,
+    build_samplers,
+    frame_rate,
+    root_of,
+    source_clips,
+    table_sides,
+    videos_of,
+    views,
+)
+from mule.training.distributed import is_first, wait_for_all
+from mule.training.kept_maps import KeptBatches, KeptClip, kept_samples, kept_table, labelled_actors
+from mule.training.run_record import MODEL
+from mule.video.clips import exact
+from mule.video.sources import video_source
+from mule.video.transforms import Normalisation
+
+BATCH_CLIPS = 16
+OnProgress = Callable[[int, int], None]
+"""Is told how many videos are done, and how many there are."""
+
+
+def build_kept_data(
+    experiment: Experiment, backbone: nn.Module, *, normalisation: Normalisation, noted: Noted
+) -> RunData:
+    """Batches of maps for both sides. What is not kept yet is computed, by the first process.
+
+    Args:
+        experiment: one whose backbone is frozen.
+        backbone: with its weights, for rendered clips; published ones are loaded with the recipe of their card.
+        normalisation: what the backbone expects of pixels.
+        noted: is told what is being computed.
+
+    Raises:
+        ConfigError: there are no weights to be frozen.
+    """
+    if experiment.backbone.weights is None:
+        raise ConfigError(
+            "a frozen backbone must have weights; backbone.weights is not set. Add --set backbone.weights=FILE, or the "
+            "folder of a run that has trained one."
+        )
+    for name in ("other_background", "undone_motion"):
+        if getattr(experiment.view, name) > 0:
+            raise ConfigError(
+                f"view.{name} is for networks that see pixels; this one is trained on kept maps. Set view.{name}=0."
+            )
+    data = experiment.data
+    if isinstance(data, StageData):
+        train, val, classes, digests = _of_stage(experiment, data, backbone, normalisation, noted)
+    else:
+        train, val, classes, digests = _of_table(experiment, data, noted)
+    samplers = build_samplers(experiment, labelled_actors(train, len(classes)), (len(train), len(val)))
+    return RunData(
+        KeptBatches(train, samplers[0], num_classes=len(classes)),
+        KeptBatches(val, samplers[1], num_classes=len(classes)),
+        classes,
+        digests,
+    )
+
+
+Sides = tuple[list[KeptClip], list[KeptClip], tuple[str, ...], dict[str, str]]
+
+
+def _of_stage(
+    experiment: Experiment, data: StageData, backbone: nn.Module, normalisation: Normalisation, noted: Noted
+) -> Sides:
+    source = source_clips(experiment, noted=noted)
+    view = views(experiment, normalisation)[1]
+    weights = experiment.backbone.weights or Path()
+    weights_sha256 = sha256_while_unchanged(weights / MODEL)
+    kept: list[list[KeptClip]] = []
+    for role, samples in (("train", source.train), ("val", source.val)):
+        contents = {
+            "set": source.digests[role],
+            "weights_sha256": weights_sha256,
+            "stride_frames": data.stride_frames,
+            "normalisation": asdict(normalisation),
+        }
+        key = json.dumps(contents, sort_keys=True)
+        path = (
+            root_of(data) / f"{source.digests[role]}-{weights_sha256[:16]}-{data.stride_frames}.safetensors"
+        )
+        if is_first() and _found(path, key) is None:
+            noted(f"computing the maps of {len(samples)} clips for {role}")
+            pieces = _maps_of(samples, backbone, view)
+            write_features(path, pieces, key=key, scratch=root_of(data))
+        wait_for_all()
+        kept.append(kept_samples(samples, read_features(path, key=key)))
+    return kept[0], kept[1], source.classes, dict(source.digests)
+
+
+def _found(path: Path, key: str) -> VideoFeatures | None:
+    try:
+        return read_features(path, key=key)
+    except (FileNotFoundError, FeatureFileError):  # not there, damaged, or made from something else
+        return None
+
+
+@torch.no_grad()
+def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[VideoFeatures]:
+    """The context maps of all clips, in parts. Nothing is left to chance, so any generator will do."""
+    backbone.eval()
+    pieces: list[VideoFeatures] = []
+    for first in range(0, len(samples), BATCH_CLIPS):
+        positions = range(first, min(first + BATCH_CLIPS, len(samples)))
+        clips = [
+            BatchClip(i, sample := samples[i], view(sample, torch.Generator().manual_seed(0)))
+            for i in positions
+        ]
+        batch = batch_of(clips, num_classes=len(samples.classes))
+        maps = backbone(batch.stack)
+        pieces.append(
+            VideoFeatures(
+                context=context_map(maps),
+                key_time_s=torch.tensor([name.key_time_s for name in batch.clip_names], dtype=torch.float64),
+                num_clamped=torch.zeros(len(clips), dtype=torch.int64),
+                stride=maps.stride,
+                input_size=(batch.stack.shape[3], batch.stack.shape[4]),
+                source_size=clips[0].sample.source_size,
+            )
+        )
+    return pieces
+
+
+def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
+    found = table_sides(data)
+    noted(f"maps of {len(found.videos)} videos are in {root_of(data) / data.features}, or computed now")
+    features = kept_features(experiment, data, found.videos, table=found.table)
+    tables, classes = (found.train_actors, found.sides.val.actors), found.split.classes.known_train
+    train, val = (kept_table(table, features, classes=classes, objects=found.objects) for table in tables)
+    return train, val, classes, dict(found.digests)
+
+
+def keep_all_features(experiment: Experiment, *, on_progress: OnProgress) -> tuple[int, int]:
+    """Computes the maps of every clip of an experiment's table that are not kept yet.
+
+    Returns:
+        The number of videos, and of those whose maps were computed now.
+
+    Raises:
+        ConfigError: the experiment has no frozen backbone with weights, or is not of a table.
+    """
+    data, settings = experiment.data, experiment.backbone
+    if isinstance(data, StageData) or not settings.frozen or settings.weights is None:
+        raise ConfigError(
+            "maps are kept of videos in a table, by a frozen backbone with weights; this experiment has kind = "
+            f"{data.kind!r}, frozen = {settings.frozen} and weights = {settings.weights}."
+        )
+    table = read_actor_table(root_of(data) / data.actors)
+    videos = videos_of(table.videos, root_of(data) / data.videos)
+    num_computed = keep_features(experiment, data, videos, table=table, on_progress=on_progress)
+    return len(videos), num_computed
+
+
+def keep_features(
+    experiment: Experiment,
+    data: TableData,
+    videos: Mapping[str, Path],
+    *,
+    table: ActorTable,
+    on_progress: OnProgress = lambda *_: None,
+) -> int:
+    """Computes the maps of these videos that are not kept yet, holding those of one video at a time; says how many.
+
+    Where freed memory stays with the process (`mule.core.heap`), a map held for later takes a piece of the block in which the
+    next video's pixels would have fitted: holding 700 kB of each video, a process grew by the 19 MB of its pixels.
+    """
+    on_progress(0, len(videos))
+    num_computed = 0
+    for num_done, (_, found) in enumerate(_extractions(experiment, data, videos, table), start=1):
+        num_computed += not found.was_cached
+        on_progress(num_done, len(videos))
+    return num_computed
+
+
+def kept_features(
+    experiment: Experiment, data: TableData, videos: Mapping[str, Path], *, table: ActorTable
+) -> dict[str, VideoFeatures]:
+    """The maps of these videos at every key time of the table, from where they are kept or computed now.
+
+    What this process has read of a video is not read again while video and weights stay as they are: a row asks for its
+    maps when it is trained and again on each side it is judged on.
+    """
+    times = _key_times(table)
+    at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
+    wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
+    unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
+    for name, found in _extractions(experiment, data, unread, table):
+        at_hand[wanted[name]] = found.features
+    return {name: at_hand[which] for name, which in sorted(wanted.items())}
+
+
+def maps_key(experiment: Experiment) -> str:
+    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
+    data = experiment.data.model_copy(update={"split": ""})
+    return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
+
+
+@lru_cache(maxsize=1)
+def _read_before(*_: str) -> dict[object, VideoFeatures]:
+    """Maps that were read with this key, memory-mapped, by video, its stamp and times; those of another key take their place."""
+    return {}
+
+
+def _extractions(
+    experiment: Experiment, data: TableData, videos: Mapping[str, Path], table: ActorTable
+) -> Iterator[tuple[str, Extraction]]:
+    """The maps of one video after the other.
+
+    All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
+    """
+    extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
+    key_times = _key_times(table)
+    for video, path in sorted(videos.items()):
+        found = extractor.extract(path, key_times[video]) if is_first() else None
+        wait_for_all()
+        yield video, found or extractor.extract(path, key_times[video])
+
+
+def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
+    """The times of each video, in order."""
+    found: dict[str, list[Fraction]] = {name: [] for name in table.videos}
+    timed = np.flatnonzero(table.has_time)
+    for video, time_s in sorted(
+        set(zip(table.video_index[timed].tolist(), table.time_s[timed].tolist(), strict=True))
+    ):
+        found[table.videos[video]].append(exact(time_s))
+    return {name: tuple(times) for name, times in found.items()}
+
+
+def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
+    """The frozen backbone, read when the first clip comes to it; where all maps are kept, none does."""
+    weights, is_compiled = experiment.backbone.weights or Path(), experiment.backbone.runtime == "openvino"
+    card, rate = as_seen(find_card(experiment.backbone.name), experiment, data), frame_rate(data)
+    short_side_px = experiment.view.val_short_side_px
+
+    @cache
+    def read() -> FrozenBackbone:
+        found = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
+        return compiled_frozen(found) if is_compiled else found
+
+    recipe = recipe_of(weights, card, short_side_px=short_side_px, frame_rate=rate)
+    return FrozenBackbone(
+        lambda clips: read().features(clips),
+        replace(recipe, runtime="openvino") if is_compiled else recipe,
+    )
+
+
+def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:
+    """The card with the clips of the experiment, and its options of the backbone."""
+    clip = replace(card.clip, num_frames=data.num_frames, stride_frames=data.stride_frames)
+    return replace(card, clip=clip, options={**card.options, **experiment.backbone.options})

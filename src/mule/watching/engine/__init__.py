@@ -1,0 +1,1 @@
+"""From video to moments."""

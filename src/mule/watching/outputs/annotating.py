@@ -1,0 +1,224 @@
+"""`annotated.mp4`: the video with a box and a label around every actor. Cyan is known, yellow is novel.
+
+Boxes go evenly from key time to key time (see `between`). Colours and words are those of the last key time and
+change at key times only, so nothing flickers in between. Every line has a dark rim and every word a dark plate:
+both are legible on any background. Novel actors are also named so in words, for those who do not see the colours.
+"""
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from mule.core.errors import VideoError
+from mule.evaluation.pictures import CYAN, YELLOW
+from mule.video.encode import VideoWriter
+from mule.watching.moments import Header, Moment, View
+from mule.watching.outputs.between import Screen, ShownActor
+from mule.watching.outputs.lettering import line_rows, text_alpha
+
+Image = UInt8[np.ndarray, "rows cols 3"]
+Frame = tuple[float, Image]
+Rgb = tuple[int, int, int]
+
+MOST_ACTIONS = 3
+LONGEST_NAME = 28
+
+_PLATE: Rgb = (14, 17, 22)
+_WORDS: Rgb = (245, 247, 250)
+_PLATE_OPACITY = 0.8
+
+
+def _rgb(colour: str) -> Rgb:
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    return red, green, blue
+
+
+KNOWN_RGB, NOVEL_RGB = _rgb(CYAN), _rgb(YELLOW)
+
+
+def write_annotated(
+    path: Path, frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header, rate: Fraction
+) -> int:
+    """Writes the video, frame by frame; returns how many there are. It appears whole or not at all.
+
+    Args:
+        path: the file to be, `.mp4`.
+        frames: times and images in their order, `rate` of them per second.
+        moments: in the order of their key times; they are asked for as the frames need them.
+        header: of the moments.
+        rate: frames per second.
+
+    Raises:
+        VideoError: there are no frames, or the file cannot be written.
+    """
+    drawn = annotated_frames(frames, moments, header=header)
+    first = next(drawn, None)
+    if first is None:
+        raise VideoError(f"{path}: an annotated video must have frames; there are none.")
+    count = 1
+    first = _even(first)
+    rows, cols = first.shape[:2]
+    with VideoWriter(path, (rows, cols), rate) as video:
+        video.write(first[None])
+        for image in drawn:
+            video.write(_even(image)[None])
+            count += 1
+    return count
+
+
+def annotated_frames(
+    frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header
+) -> Iterator[Image]:
+    """Each frame with its actors drawn into a copy of it."""
+    screen = Screen(moments, every_s=header.every_s)
+    for time_s, image in frames:
+        drawn = image.copy()
+        draw_actors(drawn, screen.at(time_s), view=header.threshold.view)
+        yield drawn
+
+
+def draw_actors(image: Image, actors: Iterable[ShownActor], *, view: View) -> None:
+    """Draws a box and a label of each actor into the image itself."""
+    style = _style(image.shape[0], image.shape[1])
+    shown = list(actors)
+    places = [_pixels(image, each.box_xyxy_unit) for each in shown]
+    for each, place in zip(shown, places, strict=True):
+        _draw_box(image, place, _colour(each), style)
+    taken: list[_Area] = []
+    for each, place in zip(shown, places, strict=True):
+        plate = _plate(_label(each, view), _colour(each), style.capital_px)
+        taken.append(_draw_plate(image, place, plate, style=style, taken=taken))
+
+
+class _Area(NamedTuple):
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    def meets(self, other: "_Area") -> bool:
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+
+class _Style(NamedTuple):
+    line_px: int
+    rim_px: int
+    capital_px: int
+
+
+def _style(rows: int, cols: int) -> _Style:
+    side = min(rows, cols)
+    return _Style(max(2, round(side / 240)), max(1, round(side / 480)), max(7, round(side / 44)))
+
+
+def _colour(shown: ShownActor) -> Rgb:
+    return NOVEL_RGB if shown.actor.is_novel else KNOWN_RGB
+
+
+def _label(shown: ShownActor, view: View) -> tuple[str, ...]:
+    """Number and decision, then the likeliest actions; an actor who is known is called by its actions alone."""
+    actions = shown.actor.judged(view).actions
+    lines = [f"{_short(each.action)} {100 * each.probability:.0f}%" for each in actions[:MOST_ACTIONS]]
+    number = f"#{shown.actor.track_id}"
+    if shown.actor.is_novel:
+        return (f"{number} novel", *lines)
+    return (f"{number} {lines[0]}", *lines[1:]) if lines else (f"{number} known",)
+
+
+def _short(name: str) -> str:
+    words = " ".join(name.split())
+    return words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…"
+
+
+def _pixels(image: Image, box_xyxy_unit: tuple[float, float, float, float]) -> _Area:
+    rows, cols = image.shape[:2]
+    x1, y1, x2, y2 = box_xyxy_unit
+    left, top = round(x1 * cols), round(y1 * rows)
+    return _Area(left, top, max(round(x2 * cols), left + 1), max(round(y2 * rows), top + 1))
+
+
+def _draw_box(image: Image, box: _Area, colour: Rgb, style: _Style) -> None:
+    rim, line = style.rim_px, style.line_px
+    _outline(image, box, rim + line + rim, _PLATE)
+    inner = _Area(box.left + rim, box.top + rim, box.right - rim, box.bottom - rim)
+    _outline(image, inner, line, colour)
+
+
+def _outline(image: Image, area: _Area, width: int, colour: Rgb) -> None:
+    """Lines of this width inside the area's four sides; what lies outside the image is left out."""
+    left, top = max(area.left, 0), max(area.top, 0)
+    right, bottom = max(area.right, 0), max(area.bottom, 0)
+    image[top : top + width, left:right] = colour
+    image[max(bottom - width, 0) : bottom, left:right] = colour
+    image[top:bottom, left : left + width] = colour
+    image[top:bottom, max(right - width, 0) : right] = colour
+
+
+class _Plate(NamedTuple):
+    """A label ready to be laid on: its own light, and how much of what lies beneath shines through."""
+
+    light: Float[np.ndarray, "rows cols 3"]
+    through: Float[np.ndarray, "rows cols 1"]
+
+
+@lru_cache(maxsize=512)
+def _plate(lines: tuple[str, ...], colour: Rgb, capital_px: int) -> _Plate:
+    """Words on a dark plate with a bar of the actor's colour; the first line is in that colour too."""
+    texts = [text_alpha(line, float(capital_px)) for line in lines]
+    pad, bar = max(2, capital_px // 3), max(2, capital_px // 4)
+    wide = bar + 2 * pad + max(text.shape[1] for text in texts)
+    high = pad + len(texts) * line_rows(float(capital_px))
+    light = np.broadcast_to(np.array(_PLATE, dtype=np.float32), (high, wide, 3)) * _PLATE_OPACITY
+    through = np.full((high, wide, 1), 1 - _PLATE_OPACITY, dtype=np.float32)
+    light[:, :bar], through[:, :bar] = colour, 0.0
+    top = pad
+    for number, text in enumerate(texts):
+        place = np.s_[top : top + text.shape[0], bar + pad : bar + pad + text.shape[1]]
+        cover = text[..., None].astype(np.float32)
+        words = np.array(colour if number == 0 else _WORDS, dtype=np.float32)
+        light[place] = light[place] * (1 - cover) + words * cover
+        through[place] *= 1 - cover
+        top += text.shape[0]
+    return _Plate(light, through)
+
+
+def _draw_plate(image: Image, box: _Area, plate: _Plate, *, style: _Style, taken: list[_Area]) -> _Area:
+    """Above the box where there is room, else in it; past another plate that lies there already."""
+    rows, cols = image.shape[:2]
+    high, wide = min(plate.light.shape[0], rows), min(plate.light.shape[1], cols)
+    left = min(max(box.left, 0), cols - wide)
+    top = box.top - high if box.top >= high else max(box.top, 0) + style.line_px + 2 * style.rim_px
+    area = _free(_Area(left, min(top, rows - high), left + wide, min(top, rows - high) + high), rows, taken)
+    beneath = image[area.top : area.bottom, area.left : area.right]
+    beneath[:] = (plate.light[:high, :wide] + beneath * plate.through[:high, :wide] + 0.5).astype(np.uint8)
+    return area
+
+
+def _free(area: _Area, rows: int, taken: list[_Area]) -> _Area:
+    """The area, moved past those that are taken as little as can be; where no room is left, as it was.
+
+    Down counts twice as far as up: below lies the actor.
+    """
+    high = area.bottom - area.top
+    tops = [area.top, *(other.top - high for other in taken), *(other.bottom for other in taken)]
+    moved = [area._replace(top=top, bottom=top + high) for top in tops if 0 <= top <= rows - high]
+    free = [each for each in moved if not any(each.meets(other) for other in taken)]
+    return min(free, key=lambda each: max(area.top - each.top, 2 * (each.top - area.top)), default=area)
+
+
+def _even(image: Image) -> UInt8[np.ndarray, "even_rows even_cols 3"]:
+    """The image with its last row or column repeated where their number is odd, as 4:2:0 needs it."""
+    rows, cols = image.shape[:2]
+    return (
+        np.pad(image, ((0, rows % 2), (0, cols % 2), (0, 0)), mode="edge") if rows % 2 or cols % 2 else image
+    )

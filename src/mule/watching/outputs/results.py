@@ -1,0 +1,242 @@
+"""The folder of a result: moments as they come, and all that is made of them in the end.
+
+DIR/moments.jsonl                 every moment, on the disk before the next is begun
+resume.*.safetensors          what `--resume` goes on from
+keyframes.mp4                 of a live source, which cannot be watched again: its key frames
+ava.csv, ava.pbtxt            detections in AVA's format
+annotated.mp4                 the video with boxes and labels
+report.html, summary.txt      for people
+coco.json, viame.csv, cvat.xml   if they were asked for
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from mule.core.errors import MuleError, RangeError
+from mule.video.clips import ClipWindow, exact
+from mule.video.encode import VideoWriter
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import LiveStream, VideoFile, VideoSource
+from mule.video.transforms import resized
+from mule.watching.engine.resuming import ResumePoints
+from mule.watching.engine.watch import Watch
+from mule.watching.moments import Moment
+from mule.watching.outputs.annotating import write_annotated
+from mule.watching.outputs.ava_csv import write_ava, write_label_map
+from mule.watching.outputs.exports import EXPORTS
+from mule.watching.outputs.moments_file import MomentsFile, MomentsWriter, create_moments, resume_moments
+from mule.watching.outputs.page import PageVideo, write_page
+from mule.watching.outputs.source_frames import frames_at_rate
+from mule.watching.outputs.summary import Summary, summarise, write_summary
+from mule.watching.outputs.thumbnails import NovelThumbnails, Thumbnail
+
+MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
+    "moments.jsonl",
+    "ava.csv",
+    "ava.pbtxt",
+    "annotated.mp4",
+    "report.html",
+    "summary.txt",
+    "keyframes.mp4",
+)
+WRITTEN = (AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES, *(name for name, _ in EXPORTS.values()))
+"""What is written beside the moments, over what a result had before."""
+PLAYED_CODECS = frozenset({"h264", "vp8", "vp9", "av1", "theora"})
+PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
+"""What browsers play; of anything else the page shows the annotated video."""
+
+
+def recorded(watch: Watch, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
+    """The moments of a watch, each on the disk when it is handed out. Nothing is written before the first.
+
+    Raises:
+        MuleError: a result is there already, or is of another watch, or cannot be written, or would be written over
+            files that are no part of one.
+    """
+    points = ResumePoints(folder)
+    path = folder / MOMENTS
+    _require_room(folder, resumes=resumes)
+    with ExitStack() as files:
+        writer: MomentsWriter | None = None
+        frames: _KeyFrames | None = None
+        if path.exists():
+            writer = files.enter_context(resume_moments(path, watch.header))
+            if writer.latest_s is not None:
+                watch.resume(points.read(key_time_s=writer.latest_s), after_s=writer.latest_s)
+        for moment in watch:
+            if writer is None:
+                _make(folder)
+                writer = files.enter_context(create_moments(path, watch.header))
+            if watch.is_live and frames is None:
+                frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watch))
+            points.write(watch.state, key_time_s=moment.key_time_s)
+            writer.write(moment)
+            if frames is not None:
+                frames.add(moment)
+            yield moment
+
+
+def write_outputs(
+    folder: Path,
+    source: VideoSource,
+    *,
+    exports: Sequence[str] = (),
+    has_video: bool = True,
+    memory: Path | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Summary:
+    """All that is made of the moments in a folder.
+
+    Args:
+        folder: of the result.
+        source: what was watched; of a live source the key frames that were kept are shown instead.
+        exports: names of `EXPORTS`.
+        has_video: whether the annotated video is made.
+        memory: the folder of remembered actors' pictures.
+        told: hears what is being written.
+
+    Raises:
+        RangeError: there is no such export.
+        MuleError: something cannot be read or written.
+    """
+    unknown = [name for name in exports if name not in EXPORTS]
+    if unknown:
+        raise RangeError(f"an export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}.")
+    moments = MomentsFile(folder / MOMENTS)
+    header = moments.header
+    summary = summarise(header, moments)
+    told(SUMMARY)
+    write_summary(folder / SUMMARY, summary)
+    write_ava(folder / AVA, header, moments)
+    write_label_map(folder / LABELS, header)
+    for name in exports:
+        told(EXPORTS[name][0])
+        EXPORTS[name][1](folder / EXPORTS[name][0], header, moments)
+    shown = _shown(folder, source)
+    has_video = has_video and shown is not None and summary.num_moments > 0
+    if has_video and shown is not None:
+        told(ANNOTATED)
+        _annotate(folder / ANNOTATED, shown, moments, until_s=summary.end_s)
+    told(REPORT)
+    pictures = () if shown is None else _most_novel(shown, moments)
+    video = _page_video(folder, shown, has_annotated=has_video)
+    write_page(folder / REPORT, header, moments, video=video, thumbnails=pictures, memory=memory)
+    return summary
+
+
+def _require_room(folder: Path, *, resumes: bool) -> None:
+    """Without moments nothing of a result's names may be there: it is somebody else's, perhaps the video to be watched."""
+    if (folder / MOMENTS).exists():
+        if resumes:
+            return
+        raise MuleError(
+            f"{folder}: must not hold a result yet; it does. Say --resume, or choose another folder."
+        )
+    taken = [name for name in WRITTEN if (folder / name).exists()]
+    if taken:
+        raise MuleError(
+            f"{folder}: a folder without moments must not hold files that a result would replace; it has "
+            f"{', '.join(taken)}. Choose another folder."
+        )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise MuleError(f"{folder}: must be a folder that results can be written to; {reason}.") from None
+
+
+class _KeyFrames:
+    """The key frames of a live source as a video of their own; where key times were dropped the last one stays.
+
+    A resumed watch begins with what was kept before. Frames of a stream that comes back in another size are scaled.
+    """
+
+    def __init__(self, path: Path, watch: Watch) -> None:
+        header = watch.header
+        size = (header.source.rows - header.source.rows % 2, header.source.cols - header.source.cols % 2)
+        self._watch, self._size = watch, size
+        self._every_s = exact(header.every_s)
+        self._video = VideoWriter(path, size, 1 / self._every_s)
+        self._before = path if path.exists() else None
+        self._count = 0
+
+    def __enter__(self) -> "_KeyFrames":
+        self._video.__enter__()
+        if self._before is not None:
+            for _, image in frames_at_rate(VideoFile(self._before), 1 / self._every_s):
+                self._write(image)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._video.__exit__(None)  # whatever ended the watch, what was seen is kept
+
+    def add(self, moment: Moment) -> None:
+        if self._watch.key_frame is None:
+            return
+        source = self._watch.header.source
+        frame = resized(self._watch.key_frame[None], (source.rows, source.cols))[0]
+        image = frame.permute(1, 2, 0).numpy()[: self._size[0], : self._size[1]]
+        until = round(exact(moment.key_time_s) / self._every_s) + 1
+        for _ in range(max(1, until - self._count)):
+            self._write(image)
+
+    def _write(self, image: UInt8[np.ndarray, "rows cols 3"]) -> None:
+        self._video.write(image[None])
+        self._count += 1
+
+
+def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
+    """What can be looked at again: the source, or the key frames kept of a live one."""
+    if (folder / KEY_FRAMES).is_file():
+        return VideoFile(folder / KEY_FRAMES)
+    return None if isinstance(source, LiveStream) else source
+
+
+def _annotate(path: Path, shown: VideoSource, moments: MomentsFile, *, until_s: float) -> None:
+    header = moments.header
+    rate = video_facts(shown).frame_rate
+    end_s = until_s + header.every_s  # a watch that was stopped has seen no more
+    frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
+    write_annotated(path, frames, moments, header=header, rate=rate)
+
+
+def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool) -> PageVideo | None:
+    if (
+        isinstance(shown, VideoFile)
+        and shown.path.suffix.lower() in PLAYED_SUFFIXES
+        and video_facts(shown).codec in PLAYED_CODECS
+    ):
+        return PageVideo(shown.path)
+    return PageVideo(folder / ANNOTATED, has_boxes=True) if has_annotated else None
+
+
+def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ...]:
+    """Pictures of the most novel looks: first which they are, then their frames, each read once."""
+    header = moments.header
+    chosen = NovelThumbnails(header.threshold)
+    for moment in moments:
+        chosen.add(moment, _blank(moment))
+    times = {each.key_time_s for each in chosen.kept}
+    wanted = [moment for moment in moments if moment.key_time_s in times]
+    pictured = NovelThumbnails(header.threshold)
+    for moment, image in zip(wanted, _frames(shown, [moment.key_time_s for moment in wanted]), strict=False):
+        pictured.add(moment, image)
+    return pictured.kept
+
+
+def _blank(moment: Moment) -> UInt8[np.ndarray, "rows cols 3"]:
+    return np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
+
+
+def _frames(shown: VideoSource, times_s: Iterable[float]) -> Iterator[UInt8[np.ndarray, "rows cols 3"]]:
+    windows = [ClipWindow(exact(time_s), (exact(time_s),)) for time_s in times_s]
+    for clip in read_clips(shown, windows):
+        yield clip.frames[0].permute(1, 2, 0).numpy()

@@ -1,0 +1,210 @@
+"""Clips of videos show the frames of their windows, with the actors, labels and objects of their rows."""
+
+import pickle
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from tiny_extraction import RATE, render, render_images
+
+from mule.core.errors import RangeError, VideoError
+from mule.data.batches.samples import ClipName, sample_at
+from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
+from mule.data.batches.views import WholeView
+from mule.data.table.table import ActorTable, ObjectTable
+from mule.video.clips import ClipShape, clip_window, spread_windows
+from mule.video.reading import read_clips
+
+SHAPE = ClipShape(num_frames=4, stride_frames=2, num_slow_frames=2)
+READING = ClipReading(shape=SHAPE)
+CLASSES = ("jump", "run", "sit")
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    return {name: render(folder / f"{name}.mp4", 30, seed=seed) for seed, name in enumerate(("a", "b"))}
+
+
+def table_of(rows):
+    """(video, time, box or None, actions, id) per row."""
+    names = tuple(dict.fromkeys(row[0] for row in rows))
+    boxes = [[NAN] * 4 if row[2] is None else row[2] for row in rows]
+    return ActorTable(
+        names,
+        CLASSES,
+        np.array([names.index(row[0]) for row in rows], dtype=np.int64),
+        np.array([row[1] for row in rows], dtype=float),
+        np.array(boxes, dtype=float).reshape(-1, 4),
+        np.array([[c in row[3] for c in CLASSES] for row in rows], dtype=bool).reshape(-1, 3),
+        tuple(row[4] for row in rows),
+    )
+
+
+ROWS = [
+    ("b", 1.0, [0.1, 0.2, 0.5, 0.9], ("run", "jump"), "p"),
+    ("a", 2.0, [0.3, 0.3, 0.6, 0.7], ("sit",), "q"),
+    ("b", 1.0, None, ("sit",), ""),
+    ("b", 0.5, [0.0, 0.0, 1.0, 1.0], (), "r"),
+]
+WHOLE = [("a", NAN, None, ("run",), ""), ("b", NAN, None, ("sit", "jump"), "")]
+
+
+def made_clips(videos, rows=ROWS, reading=READING, **more):
+    return VideoClips(table_of(rows), videos, **({"classes": ("run", "sit"), "reading": reading} | more))
+
+
+def frames_of(path, window):
+    (clip,) = read_clips(path, [window])
+    return clip.frames
+
+
+def test_a_table_without_rows_is_a_data_set_without_clips():
+    clips = made_clips({}, rows=[])
+    labels, position = clips.labelled_actors()
+    assert (len(clips), labels.shape, position.shape) == (0, (0, 2), (0,))
+
+
+def test_a_clip_holds_the_frames_around_its_time_and_the_rows_of_its_table(videos):
+    clips = made_clips(videos)
+    assert [clips.name_of(i) for i in range(len(clips))] == [("b", 0.5), ("b", 1.0), ("a", 2.0)]
+    sample = clips[1]
+    assert torch.equal(sample.frames, frames_of(videos["b"], clip_window(1, SHAPE, RATE)))
+    assert sample.actor_boxes_xyxy_unit.numpy() == pytest.approx(np.array([ROWS[0][2], [0, 0, 1, 1]]))
+    assert sample.labels.tolist() == [[True, False], [False, True]]
+    assert (sample.actor_ids, sample.name) == (("p", ""), ("b", 1.0))
+    assert (sample.source_size, sample.num_damaged, len(sample.object_class)) == ((32, 48), 0, 0)
+    assert clips.rows_of(1).tolist() == [0, 2]
+
+
+def test_labels_and_positions_of_all_actors_need_no_pixels():
+    clips = made_clips({"a": "not there.mp4", "b": "nor this.mp4"})
+    labels, position = clips.labelled_actors()
+    assert position.tolist() == [0, 1, 1, 2]
+    assert labels.tolist() == [[False, False], [True, False], [False, True], [False, True]]
+
+
+def test_a_nominal_rate_may_differ_from_the_file(videos):
+    sample = made_clips(videos, reading=replace(READING, frame_rate=Fraction(5)))[1]
+    assert torch.equal(sample.frames, frames_of(videos["b"], clip_window(1, SHAPE, 5)))
+
+
+def test_scaled_while_decoding_a_clip_is_what_the_view_would_have_made_of_it(videos):
+    view, generator = WholeView(short_side_px=20), torch.Generator()
+    plain, scaled = (made_clips(videos, reading=replace(READING, short_side_px=px))[1] for px in (None, 20))
+    assert scaled.frames.shape[2:] == (20, 30)
+    assert scaled.source_size == (32, 48)
+    assert torch.equal(view(scaled, generator).pixels, view(plain, generator).pixels)
+
+
+def test_a_folder_of_images_is_a_video(tmp_path):
+    folder = render_images(tmp_path / "images")
+    sample = made_clips({"a": folder}, rows=[("a", 0.2, None, ("run",), "")])[0]
+    assert torch.equal(sample.frames, frames_of(folder, clip_window(0.2, SHAPE, 30)))
+
+
+def test_of_a_whole_video_testing_takes_views_that_cover_it(videos):
+    clips = made_clips(videos, [*WHOLE, ROWS[1]], replace(READING, num_views=3))
+    assert len(clips) == 7
+    windows = spread_windows(30, 3, SHAPE, RATE)
+    whole_of_b = [i for i in range(7) if clips.name_of(i).video == "b"]
+    for position, window in zip(whole_of_b, windows, strict=True):
+        sample = clips.drawn(position, torch.Generator())
+        assert torch.equal(sample.frames, frames_of(videos["b"], window))
+        assert sample.name == ("b", float(window.key_time_s))
+        assert torch.equal(sample.frames, clips[position].frames)
+
+
+def test_of_a_whole_video_training_draws_a_clip_inside_it_by_the_generator_alone(videos):
+    clips = made_clips(videos, WHOLE)
+    times = {sample_at(clips, 0, torch.Generator().manual_seed(seed)).name.key_time_s for seed in range(40)}
+    starts = {round(time_s * RATE) - 4 for time_s in times}
+    assert starts <= set(range(30 - 8 + 1))
+    assert len(starts) > 12
+    first, again = (clips.drawn(0, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first.frames, again.frames)
+    assert clips[0].name == ("a", float(spread_windows(30, 1, SHAPE, RATE)[0].key_time_s))
+
+
+def test_a_video_shorter_than_the_clip_ends_with_its_last_frame(tmp_path):
+    short = render(tmp_path / "short.mp4", 3)
+    sample = made_clips({"a": short}, WHOLE[:1]).drawn(0, torch.Generator())
+    expected = frames_of(short, clip_window(0.2, ClipShape(3, 1, 1), RATE))
+    assert torch.equal(sample.frames[1:], sample.frames[1:2].expand_as(sample.frames[1:]))
+    assert torch.equal(sample.frames[1], expected[-1])
+
+
+def objects_table():
+    times = [1.0, 1.0, 1.0, 1.0, 0.5, NAN]
+    scores = [0.2, 0.9, 0.5, 0.9, 0.7, 0.3]
+    boxes = np.array([[0.1 * i, 0.1, 0.1 * i + 0.2, 0.4] for i in range(6)])
+    return ObjectTable(
+        ("z", "b"),
+        ("cup", "dog"),
+        np.ones(6, int),
+        np.array(times),
+        boxes,
+        np.arange(6) % 2,
+        np.array(scores),
+    )
+
+
+def test_the_best_objects_at_the_key_time_come_first_and_no_more_than_asked_for(videos):
+    clips = made_clips(videos, objects=ClipObjects(objects_table(), most=3))
+    sample = clips[1]
+    assert sample.object_scores.tolist() == pytest.approx([0.9, 0.9, 0.5])
+    assert sample.object_boxes_xyxy_unit[:, 0].tolist() == pytest.approx([0.1, 0.3, 0.2])
+    assert sample.object_class.tolist() == [1, 1, 0]
+    assert [len(clips[i].object_class) for i in (0, 2)] == [1, 0]
+
+
+def test_objects_of_a_whole_video_go_with_its_clips():
+    objects = ClipObjects(objects_table())
+    assert objects.at(ClipName("b", NAN))[2].tolist() == pytest.approx([0.3])
+    assert objects.at(ClipName("b", 1.0004))[2].tolist() == pytest.approx([0.9, 0.9, 0.5, 0.2])
+    assert len(objects.at(ClipName("z", 1.0))[2]) == len(objects.at(ClipName("new", 1.0))[2]) == 0
+
+
+def test_a_data_set_travels_to_another_process(videos):
+    clips = made_clips(videos, objects=ClipObjects(objects_table()))
+    first, copy = clips[1], pickle.loads(pickle.dumps(clips))[1]
+    assert torch.equal(first.frames, copy.frames)
+    assert torch.equal(first.object_boxes_xyxy_unit, copy.object_boxes_xyxy_unit)
+
+
+def test_videos_without_a_source_are_all_named_at_once():
+    with pytest.raises(VideoError, match=r"2 of 2 have none: a, b\. Fetch them"):
+        made_clips({})
+
+
+def test_a_class_the_table_does_not_have_is_refused(videos):
+    with pytest.raises(RangeError, match="'swim'"):
+        made_clips(videos, classes=("run", "swim"))
+
+
+def test_what_cannot_be_read_is_an_error_that_names_the_file(videos, tmp_path):
+    (tmp_path / "rubbish.mp4").write_bytes(b"no video" * 100)
+    for broken in ("missing.mp4", "rubbish.mp4"):
+        with pytest.raises(VideoError, match=broken):
+            made_clips(videos | {"b": tmp_path / broken})[0]
+    with pytest.raises(
+        VideoError, match=r"a\.mp4: a key time must lie before the end \(3 s\); the table has 9 s"
+    ):
+        made_clips(videos, rows=[("a", 9.0, None, ("run",), "")])[0]
+
+
+def test_damage_on_the_way_to_a_clip_is_counted(tmp_path):
+    path = render(tmp_path / "damaged.mp4", 60)
+    held = bytearray(path.read_bytes())
+    start = held.find(b"mdat")
+    held[start + 1500 : start + 3000 : 7] = bytes(len(range(start + 1500, start + 3000, 7)))
+    path.write_bytes(held)
+    assert made_clips({"a": path}, rows=[("a", 3.0, None, ("run",), "")])[0].num_damaged > 0
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(RangeError, match="num_views must be at least 1"):
+        ClipReading(num_views=0)
