@@ -30,11 +30,9 @@ from bench.timing import Comparison, machine, take_turns
 from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, slow_frame_positions
 from mule.features.backbones.x3d import FACTORS, X3D
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import box_features, context_map
-from mule.features.weights.cards import NORMALISATIONS, Backbone
+from mule.features.pooling import FeatureMaps, box_features, context_map
+from mule.features.weights.cards import NORMALISATIONS, Backbone, find_card
 from mule.features.weights.loading import load_backbone
-from mule.features.weights.published import find_card
 from mule.runtime.openvino import ClipSize, CompiledBoxFeatures, CompiledNetwork, converted
 from mule.runtime.quantise import agreement, quantised
 from mule.video.clips import ClipShape, clip_window

@@ -13,7 +13,7 @@ import torch
 from bench.timing import machine, replace_section
 from examples.feature_world import Actors, Network, Scenes, Settings, World, train
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.evidence.opinion import opinion_from
+from mule.evidence.head import opinion_from
 from mule.metrics import auroc
 from mule.novelty.scores import NOVELTY_BY_KIND, belief_novelty
 from mule.objective.hsic import static_bias

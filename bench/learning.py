@@ -18,7 +18,7 @@ from mule.features.backbones.tiny import TinySlowFast
 from mule.features.backbones.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
-from mule.stage.stage_set import StageSet
+from mule.stage.benchmark import StageSet
 from mule.systems.catalogue import SYSTEMS, tiny_sizes
 
 NUM_CLIPS = 64

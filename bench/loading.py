@@ -18,10 +18,17 @@ import torch
 from bench.timing import Comparison
 from bench.video import rendered
 from mule.data.batches.loading import ClipLoader, ReadAhead
-from mule.data.batches.samples import ClipName, ClipSample, ClipSamples
+from mule.data.batches.samples import (
+    SMALL_TRAINING_VIEW,
+    ClipName,
+    ClipSample,
+    ClipSamples,
+    ClipView,
+    TrainingView,
+    WholeView,
+)
 from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipReading, VideoClips
-from mule.data.batches.views import SMALL_TRAINING_VIEW, ClipView, TrainingView, WholeView
 from mule.data.table.table import ActorTable
 
 STEP_S = 0.25

@@ -22,10 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.timing import Comparison, take_turns
-from mule.relations.aco import GridRelations
-from mule.relations.factored import FactoredRelations
-from mule.relations.maps import PUBLISHED, RelationSettings
-from mule.relations.scene import SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations
+from mule.relations.maps import PUBLISHED, RelationSettings, SceneFeatures
 
 LITERAL, GRID, FACTORED = "literal", "grid", "factored"
 CHANNELS, CELLS = 1024, (16, 22)

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from bench.timing import take_turns
 from mule.memory.files import read_memory
-from mule.memory.kernel import nearest
 from mule.memory.memory import EvidenceMemory, unit_features
-from mule.memory.search import MOST_EXACT, EntrySearch, recall
+from mule.memory.search import MOST_EXACT, EntrySearch, nearest, recall
 from mule.watching.engine.bundle import MEMORY, builtin_folder
 
 MANY, FEWER = 1_100_000, 200_000

@@ -19,8 +19,8 @@ from pathlib import Path
 from mule.core.config import load_experiment
 from mule.core.heap import keep_freed_memory
 from mule.training.build import run_experiment
-from mule.training.curves import METRICS, read_metrics
-from mule.training.parts import Silence
+from mule.training.run_folder import METRICS, read_metrics
+from mule.training.step import Silence
 
 EXPERIMENT = Path("experiments/stage_mule.toml")
 BATCH_CLIPS = 16

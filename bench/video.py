@@ -23,8 +23,8 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from mule.video.clips import AVA_CLIP, clip_windows, key_times
-from mule.video.facts import DecodeReport
 from mule.video.reading import Scaler, read_clips, video_facts
+from mule.video.sources import DecodeReport
 
 REPEATS = 5
 GOAL = 0.8

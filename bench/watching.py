@@ -28,14 +28,13 @@ from mule.core.config import Experiment, load_experiment
 from mule.core.errors import MuleError
 from mule.core.heap import keep_freed_memory
 from mule.model import MuleModel
+from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
-from mule.stage.stage_set import StageSet
 from mule.training.build import build_networks, initialise
 from mule.watching.engine import watch as watching
 from mule.watching.engine.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOutOutputs, usual_novelty
-from mule.watching.engine.judging import Judge
+from mule.watching.engine.judging import NO_TRACK, Judge
 from mule.watching.engine.seeing import clip_needs
-from mule.watching.engine.usual import NO_TRACK
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.builtin_takes import Cast, mixed_take, write_take
-from mule.training.checkpoint import write_whole
+from mule.core.files import write_file
 from mule.watching.engine.bundle import BUILTIN, read_bundle
 from mule.watching.engine.watch import WatchSettings, open_watch
 
@@ -40,4 +40,4 @@ def record(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_short_take(folder / "short.mp4")
     lines = ",\n  ".join(json.dumps(each) for each in decisions_of(folder / "short.mp4"))
-    write_whole(DECISIONS, f"[\n  {lines}\n]\n")
+    write_file(DECISIONS, f"[\n  {lines}\n]\n")

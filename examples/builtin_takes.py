@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mule.core.files import write_file
 from mule.detection.boxes import iou_matrix
 from mule.stage.classes import SCENES, Scene, stage_split
 from mule.stage.export import LEAST_VISIBILITY
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import Size, StageClip, render_chunks
 from mule.stage.takes import TakeRecipe, plan_take
-from mule.training.checkpoint import write_whole
 from mule.video.encode import VideoWriter
 from mule.watching.moments import Moment, SeenActor
 
@@ -103,7 +103,7 @@ def write_take(plan: Plan, path: Path, size: Size, *, every_frames: int = FRAME_
 def write_truth(path: Path, truth: Truth) -> None:
     """What is true of a take, beside it; the file says that the video is whole."""
     plain = {frame: [asdict(actor) for actor in actors] for frame, actors in truth.items()}
-    write_whole(path, json.dumps(plain))
+    write_file(path, json.dumps(plain))
 
 
 def read_truth(path: Path) -> Truth:

@@ -33,10 +33,10 @@ from examples.train_detector import (
     train_detector,
 )
 from mule.core.config import experiment_toml, load_experiment
+from mule.core.files import write_file
 from mule.detection.centres import CentreDetector, centre_detector_file, read_centre_detector
 from mule.detection.detections import PERSON
 from mule.memory.files import read_memory
-from mule.training.checkpoint import write_whole
 from mule.watching.engine.bundle import (
     BUILTIN,
     DETECTOR,
@@ -168,7 +168,7 @@ def make_detector(work: Path) -> None:
     detector = CentreDetector(network, class_names=CLASSES, short_side_px=SHORT_SIDE_PX, actor_score=0.0)
     score = best_actor_score(detect(detector, held_out), held_out)
     file = centre_detector_file(network, class_names=CLASSES, short_side_px=SHORT_SIDE_PX, actor_score=score)
-    write_whole(path, file)
+    write_file(path, file)
 
 
 def calibrate(work: Path) -> Bundle:
@@ -226,7 +226,7 @@ def forget_places(path: Path) -> None:
     """The experiment without where its data lay on this machine."""
     experiment = load_experiment(path)
     data = experiment.data.model_copy(update={"root": None})
-    write_whole(path, experiment_toml(experiment.model_copy(update={"data": data})))
+    write_file(path, experiment_toml(experiment.model_copy(update={"data": data})))
 
 
 def finish(work: Path, bundle: Bundle, out: Path) -> None:
@@ -259,7 +259,7 @@ def measured(bundle: Bundle, work: Path) -> dict[str, float]:
 def write_numbers(bundle: Bundle, found: dict[str, float]) -> None:
     """Into the card of the model, and for whoever looks on."""
     card = bundle.card.model_copy(update={"metrics": {**bundle.card.metrics, **rounded(found)}})
-    write_whole(bundle.folder / "bundle.json", card.model_dump_json(indent=2) + "\n")
+    write_file(bundle.folder / "bundle.json", card.model_dump_json(indent=2) + "\n")
     print(json.dumps(dict(card.metrics), indent=2))
 
 

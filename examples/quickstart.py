@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from mule.training.checkpoint import write_whole
+from mule.core.files import write_file
 
 TAUGHT = ("brush_hair", "clap", "golf", "pour", "pullup", "shoot_bow")
 CLIPS_EACH = 36
@@ -129,7 +129,7 @@ def main() -> None:
         ),
     ]
     text = BEGINNING + "".join(before + "\n" + ran(command, work) for before, command in steps) + END
-    write_whole(PAGE, text.format(**given))
+    write_file(PAGE, text.format(**given))
     print(f"{PAGE}: written")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mule.data.table.files import read_actor_table, read_object_table
+from mule.data.table.reading import read_actor_table, read_object_table
 from mule.detection.boxes import iou_matrix
 from mule.detection.centres import STRIDE, CentreDetector, CentreNetwork
 from mule.detection.detections import PERSON, Detections

@@ -4,8 +4,9 @@ import numpy as np
 from clock_videos import clock_video
 
 from mule.data.split.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
-from mule.data.table.files import read_actor_table, write_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
+from mule.data.table.writing import write_actor_table
 
 FOUR: tuple[str, ...] = ("film0", "film1", "film2", "film3")
 SIDES = SideVideos(("film0", "film1"), ("film2",), ("film3",))

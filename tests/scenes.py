@@ -2,9 +2,9 @@
 
 import torch
 
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
-from mule.relations.scene import SceneFeatures
+from mule.relations.maps import SceneFeatures
 
 ROWS, COLS, STRIDE = 6, 8, 8
 

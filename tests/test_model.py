@@ -7,11 +7,9 @@ from scenes import boxes_of, maps_of, some_labels
 from mule.core.errors import ShapeError
 from mule.evidence.head import EvidenceHead
 from mule.features.backbones.tiny import TinySlowFast
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import box_features, context_map
+from mule.features.pooling import FeatureMaps, box_features, context_map
 from mule.model import ModelOutput, MuleModel, PooledActors, RelationModel, SceneBoxes, looks_of, per_box
-from mule.relations.aco import GridRelations
-from mule.relations.factored import FactoredRelations
+from mule.relations.aco import FactoredRelations, GridRelations
 from mule.relations.maps import RelationSettings
 from mule.systems.catalogue import SYSTEMS, find_system, tiny_sizes
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from mule.features.cache import Recipe
-from mule.features.frozen import FrozenBackbone
-from mule.features.maps import FeatureMaps
+from mule.features.extraction import FrozenBackbone
+from mule.features.pooling import FeatureMaps
 from mule.video.clips import ClipShape, clip_window
 from mule.video.reading import read_clips, video_facts
 from mule.video.transforms import SLOWFAST

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mule.core.errors import MuleError
     from mule.core.heap import keep_freed_memory
+    from mule.core.processes import gather_actors
     from mule.core.records import Evidence, Novelty, Opinion
     from mule.detection.detector import YoloxDetector
     from mule.detection.tracks import link_actors
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from mule.evaluation.mean_ap import mean_average_precision
     from mule.evaluation.open_set import evaluate_open_set
     from mule.evidence.fusion import fused_evidence
-    from mule.evidence.head import EvidenceHead
-    from mule.evidence.opinion import combined_belief, opinion_from
+    from mule.evidence.head import EvidenceHead, combined_belief, opinion_from
     from mule.features.pooling import box_features, context_map
+    from mule.features.weights.cards import find_card
     from mule.features.weights.loading import load_backbone
-    from mule.features.weights.published import find_card
     from mule.metrics import auroc, threshold_at_false_alarm_rate
     from mule.novelty.calibration import CalibratedScore
     from mule.novelty.combining import CombinedScore
     from mule.novelty.drift import DriftAlarm
-    from mule.novelty.fitted import ClassNormalisedEvidence, FittedScore
     from mule.novelty.scores import (
         NOVELTY_BY_KIND,
+        ClassNormalisedEvidence,
+        FittedScore,
         belief_novelty,
         combined_evidence_novelty,
         inverse_negative_evidence_novelty,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         unbiased_hsic,
     )
     from mule.objective.primal_dual import Constraint, Objective, PrimalDual
-    from mule.objective.ranks import gather_actors
     from mule.video.reading import frames_at, read_clips
     from mule.video.sources import video_source
     from mule.watching.engine.watch import watch
@@ -60,8 +60,8 @@ _MODULE_OF = {
     "Opinion": "core.records",
     "Novelty": "core.records",
     "EvidenceHead": "evidence.head",
-    "opinion_from": "evidence.opinion",
-    "combined_belief": "evidence.opinion",
+    "opinion_from": "evidence.head",
+    "combined_belief": "evidence.head",
     "beta_loss": "objective.beta_loss",
     "expected_cross_entropy": "objective.beta_loss",
     "rbf_kernel": "objective.hsic",
@@ -73,7 +73,7 @@ _MODULE_OF = {
     "Constraint": "objective.primal_dual",
     "Objective": "objective.primal_dual",
     "PrimalDual": "objective.primal_dual",
-    "gather_actors": "objective.ranks",
+    "gather_actors": "core.processes",
     "NOVELTY_BY_KIND": "novelty.scores",
     "positive_evidence_novelty": "novelty.scores",
     "positive_log_evidence_novelty": "novelty.scores",
@@ -81,8 +81,8 @@ _MODULE_OF = {
     "inverse_negative_evidence_novelty": "novelty.scores",
     "combined_evidence_novelty": "novelty.scores",
     "belief_novelty": "novelty.scores",
-    "FittedScore": "novelty.fitted",
-    "ClassNormalisedEvidence": "novelty.fitted",
+    "FittedScore": "novelty.scores",
+    "ClassNormalisedEvidence": "novelty.scores",
     "CalibratedScore": "novelty.calibration",
     "CombinedScore": "novelty.combining",
     "threshold_named": "novelty.thresholds",
@@ -100,7 +100,7 @@ _MODULE_OF = {
     "read_clips": "video.reading",
     "frames_at": "video.reading",
     "load_backbone": "features.weights.loading",
-    "find_card": "features.weights.published",
+    "find_card": "features.weights.cards",
     "box_features": "features.pooling",
     "context_map": "features.pooling",
     "YoloxDetector": "detection.detector",

@@ -19,11 +19,17 @@ from torch import Tensor, nn
 
 from mule.core.errors import ShapeError
 from mule.core.records import Evidence
-from mule.evidence.clips import of_strongest, strongest_actors
-from mule.evidence.fusion import along_tracks
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import DETECTION_HEAD, LOOK, RoiSampling, box_features, context_map, roi_align
-from mule.relations.scene import SceneFeatures
+from mule.evidence.fusion import along_tracks, of_strongest, strongest_actors
+from mule.features.pooling import (
+    DETECTION_HEAD,
+    LOOK,
+    FeatureMaps,
+    RoiSampling,
+    box_features,
+    context_map,
+    roi_align,
+)
+from mule.relations.maps import SceneFeatures
 
 
 @runtime_checkable

@@ -11,10 +11,10 @@ from tiny_extraction import render, render_images, tiny_backbone, tiny_recipe
 from typer.testing import CliRunner
 
 from mule.cli.main import app
-from mule.features import frozen
+from mule.features import extraction as frozen
 from mule.features.backbones.x3d import X3D
-from mule.features.frozen import FrozenBackbone
-from mule.features.weights.published import WEIGHT_CARDS
+from mule.features.extraction import FrozenBackbone
+from mule.features.weights.cards import WEIGHT_CARDS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from weight_files import foreign_state
 
 from mule.cli import show_weights
 from mule.cli.main import app
-from mule.features.weights.published import WEIGHT_CARDS, find_card
+from mule.features.weights.cards import WEIGHT_CARDS, find_card
 
 
 def mule(*arguments, **environment):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mule.cli.data import app
 from mule.core.errors import MuleError
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id"
 ROWS = [

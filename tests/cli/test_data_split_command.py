@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from mule.cli import data_split
 from mule.cli.main import app as mule_app
-from mule.data.convert.ava_classes import AVA_60
+from mule.data.convert.ava_files import AVA_60
 from mule.data.split.splits import read_split
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id\n"

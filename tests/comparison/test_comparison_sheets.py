@@ -8,17 +8,24 @@ import pytest
 from tiny_rows import JUDGING, contestants
 
 from mule.comparison.figures import write_figures
-from mule.comparison.findings import findings_of, method_names
 from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
-from mule.comparison.paired import drawn_difference, drawn_differences
 from mule.comparison.pictures import write_pictures
-from mule.comparison.sheets import differences, judged_comparison, paper_comparison, scenes_comparison
+from mule.comparison.sheets import (
+    differences,
+    drawn_difference,
+    drawn_differences,
+    findings_of,
+    judged_comparison,
+    method_names,
+    paper_comparison,
+    scenes_comparison,
+)
 from mule.core.config import ConfigError
 from mule.core.errors import RangeError
-from mule.evaluation.clip_bootstrap import draw_clips
 from mule.evaluation.formats import read_outcomes
+from mule.evaluation.intervals import draw_clips
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import PAPER_MEASURES, Contender, Trial
-from mule.evaluation.results import OpenSetMeasures
 from mule.inference.output_files import kept_outputs
 from mule.inference.results import read_novelties, read_result
 from mule.metrics import MEASURES, auroc

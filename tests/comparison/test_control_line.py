@@ -6,8 +6,8 @@ from made_films import settings_on, write_films
 from tiny_rows import JUDGING, tiny_experiment
 
 from mule.comparison.controls import CONTROL, control_note, with_control
-from mule.comparison.findings import Findings, FinishedRow
 from mule.comparison.rows import Row
+from mule.comparison.sheets import Findings, FinishedRow
 from mule.data.split.splits import ClassSets, SideVideos
 from mule.data.table.table import ActorTable
 from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, MethodRow, Trial

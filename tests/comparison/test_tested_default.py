@@ -9,7 +9,7 @@ from tiny_rows import JUDGING, contestants, silent, watched_by_nobody
 from mule.comparison.compare import Asked, compare
 from mule.comparison.tested import PairedTest, default_against_others, default_in_short, over_trials
 from mule.core.errors import RangeError
-from mule.novelty.deciding import DECIDING_SCORE
+from mule.novelty.combining import DECIDING_SCORE
 
 NEED_DROPOUT = ("dropout-mean", "informed-democracy")
 

@@ -5,8 +5,9 @@ import typer
 from typer.testing import CliRunner
 
 from mule.cli import data_from, main
-from mule.data.table.files import read_actor_table, write_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
+from mule.data.table.writing import write_actor_table
 
 NOWHERE = (np.nan,) * 4
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
 from mule.data.batches.batches import ActorBatch, BatchClip, batch_of
-from mule.data.batches.samples import ClipName
-from mule.data.batches.views import SMALL_TRAINING_VIEW, SMALL_WHOLE_VIEW, TrainingView
+from mule.data.batches.samples import SMALL_TRAINING_VIEW, SMALL_WHOLE_VIEW, ClipName, TrainingView
 
 
 def batch_clips(positions, view=SMALL_WHOLE_VIEW, **settings):

@@ -7,8 +7,7 @@ import torch
 from made_clips import made_sample
 
 from mule.core.errors import RangeError
-from mule.data.batches.samples import WHOLE_FRAME
-from mule.data.batches.views import TrainingView, WholeView
+from mule.data.batches.samples import WHOLE_FRAME, TrainingView, WholeView
 from mule.video.transforms import SLOWFAST, Normalisation, normalised, whole_view
 
 AS_IT_IS = Normalisation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

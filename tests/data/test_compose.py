@@ -14,7 +14,7 @@ from small_tables import BOX, NAN, table_of
 from mule.core.errors import RangeError, VideoError
 from mule.data.convert.compose import Composite, Source, composite_table, draw_composites, sources_of
 from mule.data.convert.compose_videos import write_composites
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos
 from mule.video.reading import frames_at, video_facts
 

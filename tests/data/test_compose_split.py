@@ -16,8 +16,9 @@ from mule.data.convert.compose import composite_table, sources_of
 from mule.data.convert.compose_split import Drawing, draw_in_sides, split_of_composites
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import SIDES, ClassSets, Rules, SideVideos, read_split, table_digest, write_split
-from mule.data.table.files import read_actor_table, write_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.videos import VideoOnDisk
+from mule.data.table.writing import write_actor_table
 
 CLASSES = ClassSets(("walk",), ("sit",), ("fly",), ("swim",))
 ACTIONS = ("walk", "sit", "fly", "swim")

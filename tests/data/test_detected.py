@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from mule.cli.data import app
 from mule.core.errors import RangeError
 from mule.data.convert.detected import detected_actors
-from mule.data.table.files import read_actor_table, write_actor_table
+from mule.data.table.reading import read_actor_table
+from mule.data.table.writing import write_actor_table
 from mule.detection.detections import Detections, no_detections
 
 FRAME_PX = (32, 48)

@@ -9,8 +9,8 @@ from from_more_files import assert_refused, assert_same, assert_survives_the_fil
 
 from mule.core.errors import AnnotationError, VideoError
 from mule.data.convert.airtlab import actors_from_airtlab, read_takes, write_takes
-from mule.data.table.files import read_actor_table
 from mule.data.table.name_files import read_pairs
+from mule.data.table.reading import read_actor_table
 
 HEADER = "video,scene,camera,actions\n"
 ROWS = (

@@ -7,8 +7,9 @@ from from_files import assert_refused, assert_same, assert_survives_the_file, ru
 
 from mule.core.errors import AnnotationError
 from mule.data.convert.ava import actors_from_ava, boxes_from_ava
-from mule.data.convert.ava_classes import AVA_60, AVA_80, read_label_map
-from mule.data.table.files import read_actor_table, read_object_table, write_object_table
+from mule.data.convert.ava_files import AVA_60, AVA_80, read_label_map
+from mule.data.table.reading import read_actor_table, read_object_table
+from mule.data.table.writing import write_object_table
 
 STAND, SIT, TALK, CRAWL = "stand", "sit", "talk to (e.g., self, a person, a group)", "crawl"
 ANNOTATIONS = (

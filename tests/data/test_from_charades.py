@@ -24,7 +24,7 @@ from mule.data.convert.charades import (
     read_class_names,
     whole_video,
 )
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.video.clips import ClipShape
 
 HEADER = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions,length\n"

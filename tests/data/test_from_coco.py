@@ -6,9 +6,8 @@ from from_files import assert_refused, assert_same, assert_survives_the_file, ru
 
 from mule.core.errors import AnnotationError
 from mule.data.convert.coco import actors_from_coco
-from mule.data.convert.conversion import is_key_frame, is_key_time
-from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
-from mule.data.table.files import read_actor_table
+from mule.data.convert.conversion import ActionRule, BoxSettings, is_key_frame, is_key_time
+from mule.data.table.reading import read_actor_table
 
 CATEGORIES = [{"id": 1, "name": "walk"}, {"id": 2, "name": "talk"}, {"id": 7, "name": "person"}]
 HALF = (0.0, 0.0, 0.5, 0.5)

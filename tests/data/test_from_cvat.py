@@ -4,9 +4,9 @@ from fractions import Fraction
 import pytest
 from from_files import assert_refused, assert_same, assert_survives_the_file, run, table_of, written
 
+from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.convert.cvat import actors_from_cvat
-from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 
 META = """  <version>1.1</version>
   <meta>

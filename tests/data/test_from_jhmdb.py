@@ -8,7 +8,7 @@ from from_more_files import assert_refused, assert_same, assert_survives_the_fil
 
 from mule.core.errors import AnnotationError
 from mule.data.convert.jhmdb import actors_from_jhmdb
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 
 LABEL_HEADER = "video,time_s,x1,y1,x2,y2,action,person_id\n"
 LABELS = (

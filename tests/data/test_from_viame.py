@@ -4,9 +4,9 @@ import pytest
 from from_files import assert_refused, assert_same, assert_survives_the_file, run, table_of, written
 
 from mule.core.errors import VideoError
-from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
+from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.convert.viame import actors_from_viame, size_of_video
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 
 HEADER = (
     "# 1: Detection or Track-id,2: Video or Image Identifier,3: Unique Frame Identifier,4-7: Img-bbox(TL_x,TL_y,BR_x,"

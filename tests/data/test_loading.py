@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mule.core.errors import RangeError
 from mule.data.batches.loading import ClipLoader, ReadAhead
+from mule.data.batches.samples import SMALL_TRAINING_VIEW, ClipView, TrainingView
 from mule.data.batches.sampling import ClipSampler
-from mule.data.batches.views import SMALL_TRAINING_VIEW, ClipView, TrainingView
 
 VIEW = TrainingView(short_sides_px=(12, 15), crop_px=10, brightness=0.2)
 

@@ -5,7 +5,7 @@ from made_tables import NO_BOX, actors_of, detections_of
 from mule.core.errors import RangeError
 from mule.data.split import matching
 from mule.data.split.matching import boxes_for_training, labels_from_ground_truth
-from mule.data.table.joining import joined_tables
+from mule.data.table.table import joined_tables
 
 LEFT, RIGHT = (0.0, 0.0, 0.4, 1.0), (0.5, 0.0, 0.9, 1.0)
 

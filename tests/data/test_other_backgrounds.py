@@ -5,9 +5,8 @@ import torch
 
 from mule.core.config import experiment_from
 from mule.core.errors import MuleError, RangeError, VideoError
-from mule.data.batches.backgrounds import OtherBackground, near_boxes, standing_still
-from mule.data.batches.samples import ClipName, ClipSample
-from mule.data.batches.views import SMALL_WHOLE_VIEW
+from mule.data.batches.other_clips import OtherBackground, near_boxes, standing_still
+from mule.data.batches.samples import SMALL_WHOLE_VIEW, ClipName, ClipSample
 from mule.training.maps import build_kept_data
 from mule.video.transforms import SLOWFAST
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mule.core.errors import AnnotationError, RangeError
-from mule.data.convert.ava_classes import AVA_60, AVA_80
+from mule.data.convert.ava_files import AVA_60, AVA_80
 from mule.data.split.partition import (
     beside_tags,
     closed_partition,

@@ -5,8 +5,7 @@ import csv
 import pytest
 from made_tables import actors_of, split_of
 
-from mule.data.split.partition import random_partition
-from mule.data.split.side_drawing import drawn_sides
+from mule.data.split.partition import drawn_sides, random_partition
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Rules
 from mule.data.table.name_files import read_names, read_pairs

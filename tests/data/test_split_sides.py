@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from made_tables import actors_of, random_actors, split_of
 
 from mule.core.errors import RangeError, TooFewActors
-from mule.data.split.partition import listed_partition
-from mule.data.split.side_drawing import drawn_sides, given_sides
+from mule.data.split.partition import drawn_sides, given_sides, listed_partition
 from mule.data.split.sides import FATES, NO_SIDE, Fate, apply_split, fates
 from mule.data.split.splits import SIDES, ClassSets, Rules, SideVideos
 

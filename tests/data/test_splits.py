@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_tables import actors_of, random_actors, split_of
 
-from mule.core.errors import AnnotationError, RangeError
+from mule.core.errors import AnnotationError, FileError, RangeError
 from mule.data.split.splits import ClassSets, Rules, SideVideos, read_split, table_digest, write_split
 
 CLASSES = ClassSets(("a",), ("b", "c"), ("d",), ("e",), ("f",))
@@ -169,6 +169,6 @@ def test_the_digest_of_a_table_is_that_of_what_its_rows_say():
 
 def test_nothing_half_written_bears_the_name_of_a_split(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(AnnotationError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_split(made(), tmp_path / "file" / "split.toml")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_tables import BOX, NAN, table_of
 
-from mule.core.errors import AnnotationError, MuleError
+from mule.core.errors import FileError, MuleError
 from mule.data.table.stats import table_stats, write_stats
 
 pytest.importorskip("matplotlib")
@@ -81,7 +81,7 @@ def test_files_say_what_was_counted(tmp_path):
     assert [int(row["num_rows"]) for row in rows] == [each.num_rows for each in stats.classes]
     with paths[2].open() as file:
         assert len(list(csv.DictReader(file))) == len(stats.pairs())
-    with pytest.raises(AnnotationError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_stats(stats, paths[0])
 
 
@@ -91,7 +91,7 @@ def test_the_picture_has_a_line_for_each_class_and_no_text_hangs_over_the_edge(
 ):
     from matplotlib.figure import Figure
 
-    from mule.data.table.stats_picture import draw_stats
+    from mule.data.table.stats import draw_stats
 
     drawn = []
     save = Figure.savefig
@@ -118,7 +118,7 @@ def test_the_picture_has_a_line_for_each_class_and_no_text_hangs_over_the_edge(
 
 
 def test_drawing_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
-    from mule.data.table.stats_picture import draw_stats
+    from mule.data.table.stats import draw_stats
 
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MuleError, match=r"pip install 'mule\[plots\]'"):

@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import RowProblems
-from mule.data.table.files import (
-    read_actor_table,
-    read_object_table,
-    read_video_names,
-    spelling,
-    write_actor_table,
-    write_object_table,
-)
+from mule.data.table.checks import spelling
+from mule.data.table.reading import read_actor_table, read_object_table, read_video_names
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS, ActorTable, ObjectTable
+from mule.data.table.writing import write_actor_table, write_object_table
 
 pytest.importorskip("pyarrow")
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from mule.core.errors import AnnotationError
-from mule.data.table.files import read_actor_table, write_actor_table
+from mule.core.errors import AnnotationError, FileError
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ACTOR_COLUMNS, ActorTable
+from mule.data.table.writing import write_actor_table
 
 pytest.importorskip("pyarrow")
 
@@ -102,7 +103,7 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("mule.data.table.writing._write_csv", full)
-    with pytest.raises(AnnotationError, match=r"table\.csv: the file cannot be written; No space left"):
+    with pytest.raises(FileError, match=r"table\.csv: cannot be written: no space left"):
         write_actor_table(small_table(), path)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["table.csv"]

@@ -5,8 +5,8 @@ import torch
 
 from mule.core.config import experiment_from
 from mule.core.errors import MuleError, RangeError
+from mule.data.batches.other_clips import UndoneMotion
 from mule.data.batches.samples import ClipName, ClipSample, sample_at
-from mule.data.batches.undone_motion import UndoneMotion
 from mule.training.maps import build_kept_data
 from mule.video.transforms import SLOWFAST
 

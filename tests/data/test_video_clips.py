@@ -10,9 +10,8 @@ import torch
 from tiny_extraction import RATE, render, render_images
 
 from mule.core.errors import RangeError, VideoError
-from mule.data.batches.samples import ClipName, sample_at
+from mule.data.batches.samples import ClipName, WholeView, sample_at
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
-from mule.data.batches.views import WholeView
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.video.clips import ClipShape, clip_window, spread_windows
 from mule.video.reading import read_clips

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from mule.core.errors import AnnotationError
-from mule.detection.box_table import FrameKey
-from mule.detection.coco import COCO_CLASSES, OTHER_OBJECT
-from mule.detection.detections import PERSON
+from mule.detection.cards import COCO_CLASSES, OTHER_OBJECT
+from mule.detection.detections import PERSON, FrameKey
 from mule.detection.files import load_ava_csv, load_boxes, load_boxes_by_frame, load_coco
 
 AVA = """\

@@ -9,8 +9,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from mule.core.errors import DetectorError, RangeError, ShapeError
-from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS
-from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES
+from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, FASTER_RCNN_CARDS, YOLOX_CARDS
 from mule.detection.detections import PERSON
 from mule.detection.detector import YoloxDetector, anchor_grid, decode_boxes, letterbox, require_rgb_frames
 

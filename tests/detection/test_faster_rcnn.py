@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mule.core.errors import DetectorError
-from mule.detection.coco import COCO_CLASSES, OTHER_OBJECT
+from mule.detection.cards import COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PERSON
 from mule.detection.faster_rcnn import FasterRcnnDetector, load_faster_rcnn
 

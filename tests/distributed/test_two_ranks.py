@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from two_ranks import on_two_ranks
 
+from mule.core.processes import gather_actors, gather_groups, mean_over_ranks
 from mule.evidence.head import EvidenceHead
 from mule.objective.beta_loss import beta_loss
 from mule.objective.hsic import static_bias
 from mule.objective.primal_dual import Constraint, Objective, PrimalDual
-from mule.objective.ranks import gather_actors, gather_groups, mean_over_ranks
 
 pytestmark = pytest.mark.distributed
 

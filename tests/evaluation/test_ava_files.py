@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mule.core.errors import AnnotationError
-from mule.evaluation.ava_files import (
+from mule.evaluation.ava import (
     FrameNumbers,
     evaluate_ava_files,
     read_detections,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from mule.core.errors import NotFinite, RangeError
-from mule.evaluation.clip_bootstrap import (
+from mule.evaluation.intervals import (
     ClipDraws,
     draw_clips,
     drawn_auroc,
@@ -80,7 +80,7 @@ def test_many_actors_are_weighed_in_parts(monkeypatch):
     novelty, is_novel = generator.normal(size=30), generator.random(30) < 0.5
     draws = draw_clips(np.arange(30) // 2, num_clips=15, resamples=20)
     whole = drawn_measures(novelty, is_novel, draws)
-    monkeypatch.setattr("mule.evaluation.clip_bootstrap.WEIGHTS_AT_ONCE", 90)
+    monkeypatch.setattr("mule.evaluation.intervals.WEIGHTS_AT_ONCE", 90)
     in_parts = drawn_measures(novelty, is_novel, draws)
     assert len(list(draws.weights())) == 7
     for name in MEASURES:

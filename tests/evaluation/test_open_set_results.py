@@ -2,8 +2,13 @@ import numpy as np
 import pytest
 
 from mule.core.errors import AnnotationError, RangeError
-from mule.evaluation.open_set import evaluate_open_set, evaluate_open_set_file, read_open_set_scores
-from mule.evaluation.results import OpenSetMeasures, UndefinedMeasures
+from mule.evaluation.open_set import (
+    OpenSetMeasures,
+    UndefinedMeasures,
+    evaluate_open_set,
+    evaluate_open_set_file,
+    read_open_set_scores,
+)
 from mule.metrics import MEASURES, operating_curve
 
 

@@ -15,8 +15,14 @@ from strategies import unchecked
 from torchmetrics.functional.classification import binary_calibration_error
 
 from mule.core.errors import MuleError, NotFinite, RangeError, ShapeError
-from mule.evaluation.calibration_figures import Reliability, reliability, reliability_figure
-from mule.evaluation.class_figures import ClassScores, class_novelty_figure, novelty_percentiles
+from mule.evaluation.class_figures import (
+    ClassScores,
+    Reliability,
+    class_novelty_figure,
+    novelty_percentiles,
+    reliability,
+    reliability_figure,
+)
 from mule.evaluation.drawing import DPI, KNOWN, METHOD_COLOURS, NOVEL, method_styles, new_figure, write_figure
 from mule.evaluation.figures import (
     FlaggedCounts,

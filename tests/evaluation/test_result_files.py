@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from mule.core.errors import MuleError
-from mule.evaluation import results
-from mule.evaluation.results import MeanApResult, require_place, write_json
+from mule.evaluation import open_set as results
+from mule.evaluation.open_set import MeanApResult, require_place, write_json
 
 RESULT = MeanApResult(
     map=0.5, per_class={"a/b": 0.5, "c": None}, num_classes=1, counts={}, ignored={}, convention="none"
@@ -51,7 +51,7 @@ def test_a_failed_write_leaves_what_was_there_and_nothing_else(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(results.Path, "replace", fail)
-    with pytest.raises(MuleError, match=r"out\.json: the result cannot be written; no space left on device"):
+    with pytest.raises(MuleError, match=r"out\.json: cannot be written: no space left on device"):
         write_json(RESULT, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

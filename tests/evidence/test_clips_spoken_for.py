@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mule.core.errors import ShapeError
 from mule.core.records import Evidence
-from mule.evidence.clips import of_strongest, strongest_actors
+from mule.evidence.fusion import of_strongest, strongest_actors
 from mule.model import ModelOutput
 from mule.rivals.networks.dear import DearOutput
 

@@ -19,7 +19,7 @@ from mule.evidence.fusion import (
     no_looks,
     sums_along_tracks,
 )
-from mule.evidence.opinion import opinion_from
+from mule.evidence.head import opinion_from
 
 correlations = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 

@@ -3,7 +3,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 from mule.core.errors import ShapeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 
 def test_channels_of_all_pathways_add_up():

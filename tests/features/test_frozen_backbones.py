@@ -9,12 +9,11 @@ import torch
 from tiny_extraction import TinyBackbone, tiny_backbone, tiny_recipe
 
 from mule.core.errors import RangeError, WeightsError
-from mule.features import frozen
+from mule.features import extraction as frozen
 from mule.features.backbones.slowfast import slow_frame_positions
 from mule.features.cache import Every, feature_key
-from mule.features.frozen import FrozenBackbone, frozen_backbone
-from mule.features.weights.cards import NORMALISATIONS
-from mule.features.weights.published import WEIGHT_CARDS
+from mule.features.extraction import FrozenBackbone, frozen_backbone
+from mule.features.weights.cards import NORMALISATIONS, WEIGHT_CARDS
 
 
 @pytest.fixture

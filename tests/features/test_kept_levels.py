@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mule.core.config import ConfigError, TableData, experiment_from
 from mule.core.errors import RangeError
 from mule.features.backbones.i3d import I3D
-from mule.features.weights.published import find_card
+from mule.features.weights.cards import find_card
 from mule.model import KeptMaps
 from mule.systems.catalogue import SIZES
 from mule.training.maps import as_seen

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from oracles import oracle_module
 
 from mule.core.errors import NotFinite, RangeError
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import RoiSampling, box_features, context_map, roi_align
+from mule.features.pooling import FeatureMaps, RoiSampling, box_features, context_map, roi_align
 
 STRIDE = 16
 SAMPLINGS = [

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import BACKBONES, NORMALISATIONS, build_backbone
-from mule.features.weights.published import WEIGHT_CARDS, find_card
+from mule.features.weights.cards import BACKBONES, NORMALISATIONS, WEIGHT_CARDS, build_backbone, find_card
 
 CARDS = pytest.mark.parametrize("card", WEIGHT_CARDS.values(), ids=WEIGHT_CARDS)
 AVA_NONLOCAL = (6, 13, 20)

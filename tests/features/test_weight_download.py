@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from mule.core.errors import DownloadError
+from mule.core.files import sha256_of, sha256_while_unchanged
 from mule.features.weights import download
-from mule.features.weights.download import place_of, pull, sha256_of, sha256_while_unchanged
+from mule.features.weights.download import place_of, pull
 
 CONTENT = bytes(range(256)) * 40
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

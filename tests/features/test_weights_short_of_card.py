@@ -7,10 +7,9 @@ import torch
 from weight_files import foreign_state, on_meta
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import build_backbone
+from mule.features.weights.cards import build_backbone, find_card
 from mule.features.weights.checkpoints import read_checkpoint
 from mule.features.weights.loading import load_weights, match_card
-from mule.features.weights.published import find_card
 
 X3D = find_card("pytorchvideo_x3d_xs")
 COUNTER = "num_batches_tracked"

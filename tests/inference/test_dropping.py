@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 from mule.inference.dropping import droppers_in, passes_with_dropout
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS, small_sizes

@@ -12,7 +12,7 @@ from mule.cli.evaluate import app
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
-from mule.evaluation.results import OpenSetMeasures
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.evidence.fusion import fused_evidence, look_sums, no_looks
 from mule.inference.judging import Judging, judged, yardstick_of
 from mule.inference.outputs import SideOutputs

@@ -8,11 +8,11 @@ from tiny_rows import JUDGING, TEST_CLIPS, run_of_chance, silent, times_of, tiny
 from mule.core.errors import RangeError, WeightsError
 from mule.core.records import Novelty
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.evaluation.results import OpenSetMeasures, UndefinedMeasures
+from mule.evaluation.open_set import OpenSetMeasures, UndefinedMeasures
 from mule.inference.judging import Judging, judge_run, judged, yardstick_of
-from mule.inference.memory_rules import MEMORY_SCORES
 from mule.inference.output_files import kept_outputs
 from mule.inference.outputs import outputs_of
+from mule.inference.remembering import MEMORY_SCORES
 from mule.inference.results import read_novelties, read_result
 from mule.inference.score_rules import (
     COMBINED_SCORES,

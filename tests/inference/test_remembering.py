@@ -10,18 +10,16 @@ from tiny_rows import JUDGING, contestants, silent, times_of, watched_by_nobody
 
 from mule.comparison.compare import Asked, compare
 from mule.comparison.ensembles import ensemble_of, usual_lengths
-from mule.comparison.rows import planned_rows
-from mule.comparison.sharing import take_over
+from mule.comparison.rows import planned_rows, take_over
 from mule.core.errors import MissingOutputs, RangeError, WeightsError
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.inference.output_files import OutputsOf
 from mule.inference.remembering import reading_of, remembered_of
 from mule.inference.score_rules import SCORE_NAMES, FisherRule, score_rule
-from mule.memory.kernel import weigh
-from mule.novelty.deciding import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks
-from mule.rivals.scores.energy import joint_energy_novelty
-from mule.rivals.scores.max_logit import max_logit_novelty
+from mule.memory.search import weigh
+from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks
+from mule.rivals.scores.logits import joint_energy_novelty, max_logit_novelty
 from mule.rivals.scores.outputs import LinearReadout
 from mule.systems.catalogue import SYSTEMS
 from mule.watching.engine.judging import Judge

@@ -17,8 +17,7 @@ from mule.inference.sides import key_frame, read_side, require_sides, side_diges
 from mule.stage.classes import ACTIONS, stage_split
 from mule.systems.catalogue import SYSTEMS
 from mule.training.build import run_experiment
-from mule.training.parts import Silence
-from mule.training.step import scene_boxes
+from mule.training.step import Silence, scene_boxes
 
 SIDES = ("train", "val", "test-uniform", "test-biased", "test-counter")
 

@@ -13,8 +13,7 @@ from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
-from mule.inference.memory_rules import seen_actors
-from mule.inference.remembering import remembered_of
+from mule.inference.remembering import remembered_of, seen_actors
 from mule.inference.score_rules import SCORE_NAMES, score_rules
 from mule.memory.files import read_memory, write_memory
 from mule.memory.teaching import forget_action

@@ -3,9 +3,8 @@
 import torch
 
 from mule.memory.building import SeenActors, build_memory, calibrate
-from mule.memory.held_out import HeldOut
 from mule.memory.memory import EvidenceMemory, Places
-from mule.memory.taught import Remembered
+from mule.memory.taught import HeldOut, Remembered
 
 MODEL = "ab" * 32
 OTHER_MODEL = "cd" * 32

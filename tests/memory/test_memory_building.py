@@ -19,10 +19,9 @@ from sklearn.cluster import KMeans
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.memory.building import SeenActors, add, build_memory, calibrate, forget, merge
-from mule.memory.inspection import inspect
-from mule.memory.kernel import entry_scales, weigh
 from mule.memory.memory import unit_features
-from mule.memory.pruning import prune, sphere_means
+from mule.memory.pruning import inspect, prune, sphere_means
+from mule.memory.search import entry_scales, weigh
 
 
 def mass(memory):

@@ -8,8 +8,8 @@ import torch
 from remembered_worlds import MODEL, calibrated_memory, clustered, held_out, places, small_memory
 
 from mule.core.errors import NotFitted, RangeError, TooFewActors
-from mule.memory.kernel import entry_scales, reach_of, vacuity_novelty, weigh
 from mule.memory.memory import EvidenceMemory, Kernel, unit_features
+from mule.memory.search import entry_scales, reach_of, vacuity_novelty, weigh
 
 
 def two_entries(reach=2.0):

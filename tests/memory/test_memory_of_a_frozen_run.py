@@ -11,14 +11,14 @@ from mule.cli import memory as memory_commands
 from mule.cli.teach import teach as teach_command
 from mule.core.config import experiment_from
 from mule.data.split.splits import read_split
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.features.pooling import context_map
 from mule.memory.files import read_memory
 from mule.model import KeptMaps
+from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
-from mule.stage.stage_set import StageSet
 from mule.training.build import load_run, run_experiment
-from mule.training.parts import Silence
+from mule.training.step import Silence
 from mule.watching.engine.seeing import clip_needs, seeing_model
 
 pytestmark = pytest.mark.slow  # a real backbone looks at some clips

@@ -11,12 +11,12 @@ from mule.cli import memory as memory_commands
 from mule.cli.teach import teach as teach_command
 from mule.core.config import experiment_from
 from mule.core.errors import RangeError
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.memory.files import MemoryFileError, read_memory, write_memory
+from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
-from mule.stage.stage_set import StageSet
 from mule.training.build import run_experiment
-from mule.training.parts import Silence
+from mule.training.step import Silence
 
 pytestmark = pytest.mark.slow  # trains for some seconds
 

@@ -13,9 +13,7 @@ from strategies import evidences, unchecked
 
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence
-from mule.evidence.head import exp_evidence
-from mule.evidence.opinion import opinion_from
-from mule.memory.kernel import weigh
+from mule.evidence.head import exp_evidence, opinion_from
 from mule.memory.memory import EvidenceMemory, Kernel
 from mule.memory.opinion import (
     EVIDENCE_SCALES,
@@ -27,8 +25,9 @@ from mule.memory.opinion import (
     for_classes,
     fused,
     memory_evidence,
+    reasons,
 )
-from mule.memory.reasons import reasons
+from mule.memory.search import weigh
 from mule.novelty.scores import positive_log_evidence_novelty
 
 

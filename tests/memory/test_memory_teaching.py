@@ -15,12 +15,11 @@ from strategies import unchecked
 from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory import teaching
 from mule.memory.building import SeenActors, add, build_memory, calibrate
-from mule.memory.held_out import HeldOut
-from mule.memory.kernel import weigh
-from mule.memory.opinion import memory_evidence
+from mule.memory.opinion import memory_evidence, reasons
 from mule.memory.pruning import prune
-from mule.memory.reasons import reasons
+from mule.memory.search import weigh
 from mule.memory.taught import (
+    HeldOut,
     Remembered,
     evidence_with_taught,
     log_trust_with_taught,

@@ -9,7 +9,7 @@ from mule.cli.show_teaching import TeachingPlan, TeachingTest
 from mule.core.config import experiment_from
 from mule.core.errors import RangeError
 from mule.training.build import run_experiment
-from mule.training.parts import Silence
+from mule.training.step import Silence
 
 pytestmark = pytest.mark.slow  # trains for some seconds
 

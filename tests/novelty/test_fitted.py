@@ -3,7 +3,7 @@ import torch
 
 from mule.core.errors import NotFitted, RangeError, TooFewActors
 from mule.core.records import Evidence
-from mule.novelty.fitted import ClassNormalisedEvidence
+from mule.novelty.scores import ClassNormalisedEvidence
 
 
 def known_actors(n=50, classes=4):

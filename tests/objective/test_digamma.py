@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from mule.objective.digamma import digamma_increase
+from mule.objective.beta_loss import digamma_increase
 
 
 @given(st.floats(1, 1e7), st.floats(1, 1e7))

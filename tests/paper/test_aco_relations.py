@@ -7,8 +7,7 @@ import torch
 from literal_relations import literal_clip_features, literal_features, seeded
 
 from mule.relations.aco import GridRelations
-from mule.relations.maps import RelationSettings
-from mule.relations.scene import SceneFeatures
+from mule.relations.maps import RelationSettings, SceneFeatures
 
 pytestmark = pytest.mark.paper("Section 3.1")
 

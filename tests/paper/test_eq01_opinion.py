@@ -4,7 +4,7 @@ from hypothesis import given
 from strategies import evidences
 
 from mule.core.records import Evidence
-from mule.evidence.opinion import beta_parameters, opinion_from
+from mule.evidence.head import beta_parameters, opinion_from
 
 pytestmark = pytest.mark.paper("Eq. 1")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from strategies import evidences
 
 from mule.core.records import Evidence
-from mule.evidence.opinion import combined_belief, log_unbelieved, opinion_from
+from mule.evidence.head import combined_belief, log_unbelieved, opinion_from
 from mule.novelty.scores import belief_novelty
 
 pytestmark = pytest.mark.paper("Eq. 10")

@@ -3,10 +3,8 @@
 import torch
 from literal_relations import seeded
 
-from mule.relations.aco import GridRelations
-from mule.relations.factored import FactoredRelations
-from mule.relations.maps import RelationSettings
-from mule.relations.scene import SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations
+from mule.relations.maps import RelationSettings, SceneFeatures
 
 CHANNELS = 5
 TINY = RelationSettings(width=4, depth=2)

@@ -8,8 +8,7 @@ from literal_relations import literal_features
 from relation_scenes import CHANNELS, CLIPS, KINDS, TINY, only, relations, scene
 
 from mule.core.errors import ShapeError
-from mule.relations.aco import GridRelations
-from mule.relations.factored import FactoredRelations
+from mule.relations.aco import FactoredRelations, GridRelations
 from mule.relations.maps import RelationSettings
 
 both = pytest.mark.parametrize("kind", KINDS)

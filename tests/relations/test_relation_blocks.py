@@ -9,8 +9,8 @@ from literal_relations import seeded
 from relation_scenes import CLIPS, relations, scene
 
 from mule.core.errors import RangeError
-from mule.relations.attention import RelationBlock, Seats
-from mule.relations.factored import FactoredRelations
+from mule.relations.aco import FactoredRelations
+from mule.relations.block import RelationBlock, Seats
 from mule.relations.maps import RelationSettings, clips_alike
 
 clip_indices = st.lists(st.integers(0, 3), max_size=12).map(

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from relation_scenes import KINDS
 
-from mule.relations.maps import RelationSettings
-from mule.relations.scene import SceneFeatures
+from mule.relations.maps import RelationSettings, SceneFeatures
 
 CHANNELS = 8
 SMALL = RelationSettings(width=16, kernel_size=1, is_downsampled=False, block_dropout=0.0)

@@ -6,8 +6,7 @@ from scenes import boxes_of, generator, maps_of, some_labels
 
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import RoiSampling, box_volumes, context_map, roi_align
+from mule.features.pooling import FeatureMaps, RoiSampling, box_volumes, context_map, roi_align
 from mule.objective.dirichlet_loss import dirichlet_log_loss
 from mule.objective.hsic import biased_hsic, rbf_kernel
 from mule.rivals.networks.dear import ConvBranch, DearModel, DearOutput, dear_loss, debiasing_loss

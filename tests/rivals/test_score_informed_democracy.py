@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mule.rivals.scores.informed_democracy import InformedDemocracy
+from mule.rivals.scores.dropout import InformedDemocracy
 from mule.rivals.scores.outputs import StoredOutputs
 
 CALM, UPSET = (0.0, 0.02), (-1.5, 1.5)

@@ -9,10 +9,16 @@ from hypothesis.extra import numpy as hnp
 from scipy import special
 
 from mule.core.errors import RangeError
-from mule.rivals.scores.energy import energy_novelty, joint_energy, joint_energy_novelty
-from mule.rivals.scores.max_logit import max_logit_novelty
-from mule.rivals.scores.max_probability import max_sigmoid_novelty, max_softmax_novelty
-from mule.rivals.scores.relu_evidence import relu_evidence, relu_evidence_novelty
+from mule.rivals.scores.logits import (
+    energy_novelty,
+    joint_energy,
+    joint_energy_novelty,
+    max_logit_novelty,
+    max_sigmoid_novelty,
+    max_softmax_novelty,
+    relu_evidence,
+    relu_evidence_novelty,
+)
 
 logit_tables = hnp.arrays(
     np.float64, st.tuples(st.integers(0, 4), st.integers(2, 6)), elements=st.floats(-30, 30)

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 
 from mule.core.errors import TooFewActors
-from mule.rivals.scores.mahalanobis import Mahalanobis, shrunk_covariance, tied_gaussians
+from mule.rivals.scores.features import Mahalanobis, shrunk_covariance, tied_gaussians
 from mule.rivals.scores.outputs import StoredOutputs
 
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import special
 
 from mule.core.errors import TooFewActors
-from mule.rivals.scores.mc_dropout import (
+from mule.rivals.scores.dropout import (
     bald_novelty,
     dropout_mean_novelty,
     dropout_variance_novelty,

@@ -7,7 +7,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from mule.core.errors import RangeError, TooFewActors
-from mule.rivals.scores.nearest_neighbours import NearestNeighbours
+from mule.rivals.scores.features import NearestNeighbours
 from mule.rivals.scores.outputs import StoredOutputs
 
 

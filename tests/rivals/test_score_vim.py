@@ -7,8 +7,8 @@ from scipy.special import logsumexp
 from sklearn.covariance import EmpiricalCovariance
 
 from mule.core.errors import RangeError, TooFewActors
+from mule.rivals.scores.features import ViM, leading_directions, usual_principal_dim
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
-from mule.rivals.scores.vim import ViM, leading_directions, usual_principal_dim
 
 
 def waves(rows, cols, step):

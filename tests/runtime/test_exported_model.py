@@ -12,18 +12,16 @@ from torch import nn
 
 from mule.core.errors import RangeError, ShapeError, WeightsError
 from mule.features.backbones.slowfast import SlowFast
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import RoiSampling, context_map
+from mule.features.pooling import FeatureMaps, RoiSampling, context_map
 from mule.model import MuleModel, SceneBoxes
 from mule.relations.maps import RelationSettings
 from mule.runtime import exported
 from mule.runtime.engines import require_runtime
-from mule.runtime.exportable import ContextMaps
 from mule.runtime.exported import export_model, open_exported, read_export_card, running_model
 from mule.runtime.flat_head import FlatHead
 from mule.runtime.graphs import deciding, digest_of, graphs_of
-from mule.runtime.openvino import RuntimeMissing
-from mule.runtime.parity import SCENES, ParityError, share_of_largest
+from mule.runtime.openvino import ContextMaps, RuntimeMissing
+from mule.runtime.running import SCENES, ParityError, share_of_largest
 from mule.systems.catalogue import Sizes, find_system
 
 STRIDE, CHANNELS, SIZE, MAP = 8, 6, (2, 40, 56), (5, 7)

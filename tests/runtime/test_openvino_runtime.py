@@ -15,15 +15,13 @@ from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, Stem
 from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.cache import Every
-from mule.features.extraction import Extractor
-from mule.features.frozen import FrozenBackbone
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import RoiSampling, box_features, context_map
-from mule.runtime.exportable import PairedStem
+from mule.features.extraction import Extractor, FrozenBackbone
+from mule.features.pooling import FeatureMaps, RoiSampling, box_features, context_map
 from mule.runtime.openvino import (
     CompiledBackbone,
     CompiledBoxFeatures,
     CompiledNetwork,
+    PairedStem,
     RuntimeMissing,
     compiled_frozen,
     converted,

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from mule.core.errors import RangeError, VideoError
-from mule.stage import cache
-from mule.stage.cache import render_to_cache
+from mule.stage import clips as cache
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
-from mule.stage.clip_tables import OBJECT_CLASSES
-from mule.stage.stage_set import StageSet
+from mule.stage.clips import OBJECT_CLASSES, render_to_cache
 
 TINY = StageSet(role="test", num_clips=3, size=(24, 32), num_frames=2)
 

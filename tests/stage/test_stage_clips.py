@@ -8,12 +8,11 @@ import torch
 
 from mule.core.errors import RangeError
 from mule.data.batches.loading import ClipLoader, ReadAhead
+from mule.data.batches.samples import SMALL_TRAINING_VIEW
 from mule.data.batches.sampling import ClipSampler
-from mule.data.batches.views import SMALL_TRAINING_VIEW
-from mule.stage.cache import render_to_cache
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, stage_split
-from mule.stage.stage_clips import StageClips
-from mule.stage.stage_set import StageSet
+from mule.stage.clips import StageClips, render_to_cache
 
 TINY = StageSet(role="test", num_clips=6, size=(24, 32), num_frames=4)
 

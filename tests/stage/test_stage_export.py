@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.core.errors import RangeError, VideoError
-from mule.data.table.files import read_actor_table, read_object_table
+from mule.data.table.reading import read_actor_table, read_object_table
+from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, key_frames_of, write_dataset
-from mule.stage.stage_set import StageSet
 from mule.video.encode import VideoWriter
 
 TINY = ["--clips", "2", "--size", "48x64", "--workers", "1"]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mule.core.errors import RangeError
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, SCENES, are_compatible
 from mule.stage.plans import LANES, Plan
-from mule.stage.stage_set import StageSet
 
 
 def plans(num_clips=100, **values):

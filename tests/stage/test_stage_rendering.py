@@ -7,13 +7,12 @@ import pytest
 
 from mule.core.errors import RangeError
 from mule.stage import rendering
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, SCENES
 from mule.stage.digest import STAGE_1_SHA256, benchmark_digest, clip_digest
 from mule.stage.plans import Plan, ScenePlan
 from mule.stage.rendering import render, render_chunks
-from mule.stage.sheets import action_plan
-from mule.stage.stage_set import StageSet
-from mule.stage.takes import TakeRecipe, plan_take
+from mule.stage.takes import TakeRecipe, action_plan, plan_take
 
 SIZE = (96, 128)
 

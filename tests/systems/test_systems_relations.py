@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mule.model import PooledActors
-from mule.relations.aco import GridRelations
-from mule.relations.factored import FactoredRelations
+from mule.relations.aco import FactoredRelations, GridRelations
 from mule.rivals.networks.acar import AcarRelations
 from mule.systems.catalogue import find_system, tiny_sizes
 

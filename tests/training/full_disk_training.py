@@ -17,8 +17,8 @@ from tiny_runs import curves_of, tiny_experiment
 from mule.core.errors import MuleError
 from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
-from mule.training.parts import Silence
-from mule.training.run_record import MODEL
+from mule.training.run_folder import MODEL
+from mule.training.step import Silence
 
 ROOMY = "64m"
 

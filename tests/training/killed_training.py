@@ -22,9 +22,11 @@ from tiny_runs import curves_of, tiny_experiment
 
 from mule.data.batches import loading
 from mule.objective import primal_dual
-from mule.training import build, checkpoint, curves, loop, run_record, step
-from mule.training.parts import Silence
-from mule.training.run_record import MODEL
+from mule.training import build, checkpoint, loop, step
+from mule.training import run_folder as curves
+from mule.training import run_folder as run_record
+from mule.training.run_folder import MODEL
+from mule.training.step import Silence
 
 WRITING = {module.__file__ for module in (checkpoint, curves, run_record)}
 ALL = WRITING | {module.__file__ for module in (build, loading, loop, primal_dual, step)}

@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 from tiny_runs import Heard, tiny_experiment
 
-from mule.training.build import run_experiment
-from mule.training.distributed import (
+from mule.core.processes import (
     average_buffers,
     average_gradients,
     everyones,
@@ -16,6 +15,7 @@ from mule.training.distributed import (
     own_rank,
     share_weights,
 )
+from mule.training.build import run_experiment
 
 
 def meeting_place():

@@ -5,8 +5,9 @@ import resource
 import pytest
 import torch
 
-from mule.core.errors import NotFinite
-from mule.training.checkpoint import Checkpoint, CheckpointError, Checkpoints, write_whole
+from mule.core.errors import FileError, NotFinite
+from mule.core.files import write_file
+from mule.training.checkpoint import Checkpoint, CheckpointError, Checkpoints
 
 
 def checkpoint(step, *, value=1.0, average=None, size=4):
@@ -92,14 +93,14 @@ def largest_file():
 def test_a_full_disk_leaves_what_was_there_and_nothing_half_written(tmp_path, largest_file):
     kept = Checkpoints(tmp_path)
     kept.save(checkpoint(1), best_step=None)
-    write_whole(tmp_path / "run.json", "before")
+    write_file(tmp_path / "run.json", "before")
     largest_file(20_000)
     with pytest.raises(
         CheckpointError, match=r"step-00000002: a checkpoint of 0\.2 MB must be written.*large"
     ):
         kept.save(checkpoint(2, size=20_000), best_step=None)
-    with pytest.raises(CheckpointError, match=r"run\.json: must be written"):
-        write_whole(tmp_path / "run.json", "x" * 30_000)
+    with pytest.raises(FileError, match=r"run\.json: cannot be written"):
+        write_file(tmp_path / "run.json", "x" * 30_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "step-00000001"]
     assert (tmp_path / "run.json").read_text() == "before"
     assert last_of(kept).step == 1

@@ -13,8 +13,8 @@ from mule.data.table.table import ActorTable
 from mule.inference.outputs import NO_READOUT, outputs_of
 from mule.inference.sides import read_side
 from mule.training.build import build_parts, load_run, run_experiment
+from mule.training.loop import validated
 from mule.training.step import batch_objective, labels_in, said_of, scene_boxes
-from mule.training.validation import validated
 
 CPU = torch.device("cpu")
 ACTORS = (3, 1, 2, 2)

@@ -122,7 +122,7 @@ def test_a_worker_lost_in_validation_stops_the_run_too(stage_root, undisturbed, 
 
     run_dir = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("mule.training.validation.scene_boxes", lost_meanwhile)
+        patched.setattr("mule.training.loop.scene_boxes", lost_meanwhile)
         message = told_when_stopped(tiny_experiment(stage_root, loading__workers=1), run_dir)
     assert "training stopped at step 3 of 6" in message
     assert "worker processes must live as long as the loader; one is gone" in message

@@ -10,7 +10,7 @@ from tiny_extraction import tiny_backbone
 
 from mule.core.config import ConfigError, experiment_from
 from mule.core.errors import WeightsError
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.features.extraction import Extractor
 from mule.features.feature_files import VideoFeatures
 from mule.training import maps as build_maps

@@ -7,7 +7,7 @@ import torch
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.evidence.opinion import opinion_from
+from mule.evidence.head import opinion_from
 from mule.objective.primal_dual import Constraint, StepReport
 from mule.training.monitor import (
     LOG10_EDGES,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mule.core.errors import RangeError
-from mule.training.schedule import Schedule
+from mule.training.step import Schedule
 
 
 def rates(**settings):

@@ -11,8 +11,9 @@ from mule.core.errors import AnnotationError, RangeError, VideoError
 from mule.data.batches.samples import ClipName
 from mule.data.batches.sampling import ClipSampler
 from mule.data.split.splits import read_split, table_digest
-from mule.data.table.files import read_actor_table, write_object_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ObjectTable
+from mule.data.table.writing import write_object_table
 from mule.features.feature_files import VideoFeatures
 from mule.training.build import build_parts, run_experiment
 from mule.training.data import table_sides, tags_of

@@ -17,9 +17,8 @@ from mule.stage.classes import stage_split
 from mule.systems.catalogue import SYSTEMS
 from mule.training.build import build_model, build_parts, load_run, run_experiment
 from mule.training.checkpoint import Checkpoints
-from mule.training.loop import TrainingStopped
+from mule.training.loop import TrainingStopped, validated
 from mule.training.step import batch_objective, in_single, scene_boxes
-from mule.training.validation import validated
 
 CPU = torch.device("cpu")
 

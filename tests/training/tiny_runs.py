@@ -1,7 +1,7 @@
 """Trainings of a second: twelve rendered clips of 24 × 32 pixels, six steps."""
 
 from mule.core.config import experiment_from
-from mule.training.curves import METRICS, read_metrics
+from mule.training.run_folder import METRICS, read_metrics
 
 SETTINGS = {
     "system": "mule-without-aco-r",  # has a constraint and drops units by chance

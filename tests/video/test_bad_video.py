@@ -13,9 +13,8 @@ from rendered_video import numbers_of, render
 from mule.core.errors import VideoError
 from mule.video.clips import ClipShape, clip_windows, key_times
 from mule.video.decode import MAX_PIXELS
-from mule.video.facts import DecodeReport
 from mule.video.reading import frames_at, read_clips, video_facts
-from mule.video.sources import VideoFile
+from mule.video.sources import DecodeReport, VideoFile
 
 NUM_FRAMES = 150
 EVERY_FRAME = ClipShape(num_frames=1, stride_frames=1, num_slow_frames=1)

@@ -8,9 +8,8 @@ import torch
 from rendered_video import number_of, numbered_image, numbers_of, render
 
 from mule.core.errors import RangeError, VideoError
-from mule.video.facts import DecodeReport
 from mule.video.reading import frames_at, video_facts
-from mule.video.sources import VideoFile
+from mule.video.sources import DecodeReport, VideoFile
 
 NUM_FRAMES = 100
 CASES = {

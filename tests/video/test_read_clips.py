@@ -18,8 +18,8 @@ from mule.video.clips import (
     clip_windows,
     key_times,
 )
-from mule.video.facts import DecodeReport
 from mule.video.reading import read_clips
+from mule.video.sources import DecodeReport
 
 NINE = ClipShape(num_frames=9, stride_frames=3, num_slow_frames=3)
 

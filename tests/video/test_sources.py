@@ -9,9 +9,8 @@ from rendered_video import number_of, numbered_image, numbers_of, render, save_i
 
 from mule.core.errors import RangeError, VideoError
 from mule.video.clips import ClipShape, clip_windows, key_times
-from mule.video.facts import DecodeReport
 from mule.video.reading import frames_at, read_clips, video_facts
-from mule.video.sources import ImageSequence, LiveStream, VideoFile, natural_key, video_source
+from mule.video.sources import DecodeReport, ImageSequence, LiveStream, VideoFile, natural_key, video_source
 
 
 def image_folder(folder, numbers, name="image_{:06d}.png"):

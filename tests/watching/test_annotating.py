@@ -12,13 +12,15 @@ from mule.video.reading import frames_at, video_facts
 from mule.watching.outputs.annotating import (
     KNOWN_RGB,
     NOVEL_RGB,
+    Screen,
+    ShownActor,
     annotated_frames,
     draw_actors,
+    shown_between,
     write_annotated,
 )
-from mule.watching.outputs.between import Screen, ShownActor, shown_between
 from mule.watching.outputs.lettering import line_rows, text_alpha, writable
-from mule.watching.outputs.source_frames import frames_at_rate
+from mule.watching.outputs.results import frames_at_rate
 
 LEFT, RIGHT = (0.1, 0.2, 0.3, 0.8), (0.5, 0.4, 0.9, 0.9)
 

@@ -6,9 +6,9 @@ import torch
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.fusion import fused_evidence, look_sums
-from mule.evidence.opinion import opinion_from
+from mule.evidence.head import opinion_from
 from mule.watching.engine.accumulating import LookRows, TrackLooks, conflict, unpacked
-from mule.watching.engine.usual import HeldOutActors, UsualNovelty
+from mule.watching.engine.judging import HeldOutActors, UsualNovelty
 
 CLASSES = 3
 

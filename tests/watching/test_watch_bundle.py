@@ -49,7 +49,7 @@ def test_held_out_actors_are_judged_as_watched_ones_are(bundle, bundle_dir):
 
 
 def test_the_probability_of_an_action_is_the_sigmoid_where_the_memory_is_silent(bundle):
-    from mule.evidence.opinion import opinion_from
+    from mule.evidence.head import opinion_from
 
     outputs = torch.linspace(-4, 4, 14)[None]
     network = bundle.judge(outputs, torch.ones(1, bundle.judge.remembered.memory.dim)).network

@@ -3,7 +3,7 @@
 import torch
 
 from mule.core.records import Evidence
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
 from mule.watching.engine.contributing import contributions, log_odds
 

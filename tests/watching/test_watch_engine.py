@@ -12,7 +12,7 @@ from mule.inference.output_files import OutputsOf
 from mule.training.build import load_run
 from mule.video.reading import Clip
 from mule.watching.engine.looking import Rhythm, Scene, Sight
-from mule.watching.engine.recogniser import Recogniser
+from mule.watching.engine.telling import Recogniser
 from mule.watching.engine.watch import WatchSettings, open_watch, watch
 from mule.watching.moments import decide, problems_of
 

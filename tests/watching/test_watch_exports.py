@@ -5,17 +5,25 @@ import numpy as np
 import pytest
 from watched import header, moment, opinion, seen, three_moments
 
-from mule.core.errors import AnnotationError
-from mule.data.convert.ava_classes import AVA_60, read_label_map
-from mule.data.convert.ava_rows import FrameNumbers
+from mule.core.errors import AnnotationError, FileError
+from mule.data.convert.ava_files import AVA_60, FrameNumbers, read_label_map
 from mule.data.convert.coco import actors_from_coco
+from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.convert.cvat import actors_from_cvat
-from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
 from mule.data.convert.viame import actors_from_viame
-from mule.evaluation.ava_files import read_detections
-from mule.watching.outputs.ava_csv import action_ids, write_ava, write_label_map
-from mule.watching.outputs.exports import EXPORTS, write_coco, write_cvat, write_viame
-from mule.watching.outputs.labels import frame_number, labels_of, novel_label
+from mule.evaluation.ava import read_detections
+from mule.watching.outputs.exports import (
+    EXPORTS,
+    action_ids,
+    frame_number,
+    labels_of,
+    novel_label,
+    write_ava,
+    write_coco,
+    write_cvat,
+    write_label_map,
+    write_viame,
+)
 
 STRANGE = [
     "<script>alert(1)</script>",
@@ -189,5 +197,5 @@ def test_kwcoco_finds_the_same_tracks(tmp_path):
 
 def test_nothing_is_left_where_a_file_cannot_be_written(tmp_path):
     (tmp_path / "there").write_text("")
-    with pytest.raises(AnnotationError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_viame(tmp_path / "there" / "viame.csv", header(), three_moments())

@@ -14,9 +14,8 @@ from watched import KNOWN_95, header, moment, opinion, seen, three_moments
 
 from mule.core.errors import AnnotationError, MuleError, RangeError
 from mule.watching.moments import Reasons, RememberedActor
-from mule.watching.outputs import page_content as content_module
-from mule.watching.outputs.page import PageVideo, write_page
-from mule.watching.outputs.page_content import page_content
+from mule.watching.outputs import page as content_module
+from mule.watching.outputs.page import PageVideo, page_content, write_page
 from mule.watching.outputs.thumbnails import MOST_PER_ACTOR, NovelThumbnails, cut_out, png_bytes
 
 STRANGE = [
@@ -254,7 +253,7 @@ def test_the_most_novel_looks_are_kept_a_few_per_actor_and_apart():
 
 def test_moments_pages_and_summaries_need_no_torch():
     script = (
-        "import sys, mule.watching.outputs.page, mule.watching.outputs.summary, mule.watching.outputs.exports, mule.watching.outputs.ava_csv, "
+        "import sys, mule.watching.outputs.page, mule.watching.outputs.summary, mule.watching.outputs.exports, mule.watching.outputs.exports, "
         "mule.watching.outputs.annotating, mule.watching.outputs.moments_file; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -7,7 +7,7 @@ import torch
 
 from mule.core.errors import RangeError, TooFewActors
 from mule.novelty.thresholds import promised_threshold
-from mule.watching.engine.usual import (
+from mule.watching.engine.judging import (
     BY_RULE,
     BY_TRACKS,
     HeldOutActors,

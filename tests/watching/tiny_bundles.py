@@ -8,10 +8,10 @@ import torch
 from mule.cli.show_bundle import Wanted, made
 from mule.core.config import experiment_from
 from mule.detection.detections import Detections, no_detections
+from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
-from mule.stage.stage_set import StageSet
 from mule.training.build import run_experiment
-from mule.training.parts import Silence
+from mule.training.step import Silence
 from mule.video.encode import VideoWriter
 from mule.watching.engine.finding import Found
 

@@ -70,13 +70,13 @@ def stats(
 ) -> None:
     """How often each class comes, how many labels an actor has, who shares a clip, what comes together."""
     from mule.cli import show_data
-    from mule.data.table.files import read_actor_table
+    from mule.data.table.reading import read_actor_table
     from mule.data.table.stats import table_stats, write_stats
 
     counted = table_stats(read_actor_table(table))
     show_data.stats(counted, title=table.name, num_pairs=pairs)
     if out is not None:
-        from mule.data.table.stats_picture import draw_stats
+        from mule.data.table.stats import draw_stats
 
         written = write_stats(counted, out)
         draw_stats(counted, out / "stats.png", title=table.name)
@@ -131,8 +131,8 @@ def compose(
     from mule.cli import show_data
     from mule.data.convert.compose_split import Drawing
     from mule.data.split.splits import read_split
-    from mule.data.table.files import read_actor_table
     from mule.data.table.name_files import read_names
+    from mule.data.table.reading import read_actor_table
 
     if split is not None and (only is not None or clips is not None):
         raise typer.BadParameter(
@@ -177,8 +177,9 @@ def detect(
     row, so the whole frame acts in it.
     """
     from mule.cli import show_data
-    from mule.data.table.files import read_actor_table, write_actor_table
+    from mule.data.table.reading import read_actor_table
     from mule.data.table.table import require_table_suffix
+    from mule.data.table.writing import write_actor_table
 
     require_table_suffix(out)
     if detector.suffix.lower() != ".onnx":

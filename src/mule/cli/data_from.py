@@ -10,8 +10,7 @@ import typer
 from mule.cli.numbers import positive
 
 if TYPE_CHECKING:
-    from mule.data.convert.conversion import ConversionReport
-    from mule.data.convert.tracked_boxes import BoxSettings
+    from mule.data.convert.conversion import BoxSettings, ConversionReport
     from mule.data.table.table import ActorTable
 
 app = typer.Typer(no_args_is_help=True)
@@ -112,7 +111,7 @@ def from_ava(
 ) -> None:
     """AVA v2.2: one row per person, box and time with all its actions; excluded times are left out."""
     from mule.data.convert.ava import actors_from_ava, boxes_from_ava
-    from mule.data.table.files import write_actor_table, write_object_table
+    from mule.data.table.writing import write_actor_table, write_object_table
 
     if boxes is None:
         num_classes = 60 if classes == AvaClasses.SIXTY else 80
@@ -159,7 +158,7 @@ def from_charades(
         read_class_names,
         whole_video,
     )
-    from mule.data.table.files import write_actor_table
+    from mule.data.table.writing import write_actor_table
     from mule.video.clips import ClipShape
 
     moments = {
@@ -258,7 +257,7 @@ def _settings(
     keep_unlabelled: bool,
     left_open: tuple[Fraction | None, str | None, tuple[int, int] | None],
 ) -> "BoxSettings":
-    from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
+    from mule.data.convert.conversion import ActionRule, BoxSettings
 
     if attributes and actions == ActionsIn.CLASS:
         raise typer.BadParameter("needs --actions attributes or both.", param_hint="--attribute")
@@ -278,7 +277,7 @@ def require_one_file(paths: list[Path], video: str | None) -> None:
 
 
 def _write(table: "ActorTable", report: "ConversionReport", out: Path) -> None:
-    from mule.data.table.files import write_actor_table
+    from mule.data.table.writing import write_actor_table
 
     write_actor_table(table, out)
     show(report, out)

@@ -43,7 +43,7 @@ def from_jhmdb(
 ) -> None:
     """J-HMDB: the one person of each clip. Split by film: --groups DIR/videos.csv:source_group."""
     from mule.data.convert.jhmdb import actors_from_jhmdb
-    from mule.data.table.files import write_actor_table
+    from mule.data.table.writing import write_actor_table
 
     table, report = actors_from_jhmdb(folder, with_tags=tags)
     write_actor_table(table, out)
@@ -68,7 +68,7 @@ def from_airtlab(
 ) -> None:
     """AIRTLab: whole frames with the actions of their clip. Split by scene or, better, by block of scenes."""
     from mule.data.convert.airtlab import LABELS, actors_from_airtlab, read_takes, write_takes
-    from mule.data.table.files import write_actor_table
+    from mule.data.table.writing import write_actor_table
 
     table, report = actors_from_airtlab(folder, rows, period_s=every)
     if groups is not None:
@@ -96,8 +96,8 @@ def from_caviar(
 ) -> None:
     """CAVIAR: people followed through a lobby, several labels each. Split by sequence (--groups), not by part."""
     from mule.data.convert.caviar import actors_from_caviar, write_sequences
-    from mule.data.convert.tracked_boxes import ActionRule, BoxSettings
-    from mule.data.table.files import write_actor_table
+    from mule.data.convert.conversion import ActionRule, BoxSettings
+    from mule.data.table.writing import write_actor_table
 
     require_one_file(files, video)
     kinds = frozenset(each.value for each in kind) if kind else None

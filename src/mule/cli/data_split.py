@@ -306,7 +306,7 @@ def _drawn(
     seed: int,
     group_of: dict[str, str],
 ) -> "SideVideos":
-    from mule.data.split.side_drawing import drawn_sides
+    from mule.data.split.partition import drawn_sides
     from mule.data.split.splits import SideVideos
 
     drawn = drawn_sides(
@@ -316,7 +316,7 @@ def _drawn(
 
 
 def _given(sides: str, videos: tuple[str, ...]) -> "SideVideos":
-    from mule.data.split.side_drawing import given_sides
+    from mule.data.split.partition import given_sides
     from mule.data.split.splits import read_split
     from mule.data.table.name_files import read_pairs
 
@@ -346,13 +346,13 @@ def _val_share(asked: float | None, *, is_given: bool, is_test_given: bool) -> f
 
 
 def _read(path: Path) -> "ActorTable":
-    from mule.data.table.files import read_actor_table
+    from mule.data.table.reading import read_actor_table
 
     return read_actor_table(path, allow_unlabelled=True)
 
 
 def _joined(actors: "ActorTable", tested: "ActorTable | None") -> "ActorTable":
-    from mule.data.table.joining import joined_tables
+    from mule.data.table.table import joined_tables
 
     return actors if tested is None else joined_tables([actors, tested])
 

@@ -57,8 +57,7 @@ def open_set(
 ) -> None:
     """AUROC, AUPR, FPR at 95 % TPR and detection error of a novelty score, with confidence intervals."""
     from mule.cli import show
-    from mule.evaluation.open_set import evaluate_open_set_file
-    from mule.evaluation.results import require_place, write_json
+    from mule.evaluation.open_set import evaluate_open_set_file, require_place, write_json
 
     require_place(json)
     result = evaluate_open_set_file(scores, resamples=resamples, seed=seed)
@@ -82,8 +81,8 @@ def ava(
 ) -> None:
     """AVA frame-mAP at IoU 0.5, as the official program defines it."""
     from mule.cli import show
-    from mule.evaluation.ava_files import evaluate_ava_files
-    from mule.evaluation.results import require_place, write_json
+    from mule.evaluation.ava import evaluate_ava_files
+    from mule.evaluation.open_set import require_place, write_json
 
     require_place(json)
     result = evaluate_ava_files(ground_truth, detections, label_map, excluded=excluded, keep_top=keep_top)
@@ -103,7 +102,7 @@ def charades(
     """Charades classification mAP, by the official rule or the plain one."""
     from mule.cli import show
     from mule.evaluation.charades import evaluate_charades_files
-    from mule.evaluation.results import require_place, write_json
+    from mule.evaluation.open_set import require_place, write_json
 
     require_place(json)
     result = evaluate_charades_files(ground_truth, scores, rule=rule.value)

@@ -64,7 +64,7 @@ def extract(
     that was stopped goes on where it was. A video that cannot be read does not stop the others; the exit code is 2.
     """
     from mule.cli import show_features
-    from mule.features.frozen import frozen_backbone
+    from mule.features.extraction import frozen_backbone
 
     path, found = show_features.weights(weights, card)
     backbone = frozen_backbone(

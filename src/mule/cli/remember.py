@@ -14,17 +14,15 @@ from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME
 from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipReading, VideoClips
-from mule.data.table.files import read_actor_table
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
-from mule.inference.memory_rules import seen_actors
 from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs, outputs_of
-from mule.inference.remembering import remembered_of
+from mule.inference.remembering import remembered_of, seen_actors
 from mule.inference.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
 from mule.memory.building import SeenActors
-from mule.memory.held_out import apart_from
-from mule.memory.taught import Remembered
+from mule.memory.taught import Remembered, apart_from
 from mule.training.build import LoadedRun, load_run, normalisation
 from mule.training.data import frame_rate, tags_of, views
 from mule.training.kept_maps import KeptBatches, kept_table

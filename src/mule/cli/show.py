@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.evaluation.results import (
+from mule.evaluation.open_set import (
     CharadesResult,
     MeanApResult,
     OpenSetMeasures,

@@ -6,9 +6,9 @@ from pathlib import Path
 import typer
 
 from mule.comparison.agreement import agreement_sheets, agreements, read_aurocs
+from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
-from mule.training.checkpoint import write_whole
 
 
 def agreement(first: Path, second: Path, names: tuple[str, str], docs: Path | None) -> None:
@@ -17,7 +17,7 @@ def agreement(first: Path, second: Path, names: tuple[str, str], docs: Path | No
     text = "\n".join(_page(agreement_sheets(found, names), names)) + "\n"
     if docs is not None:
         docs.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(docs, text)
+        write_file(docs, text)
     typer.echo(text, nl=False)
 
 

@@ -11,14 +11,14 @@ import typer
 from mule.cli import remember
 from mule.cli.show_compare import experiment_of, noted
 from mule.core.config import Experiment, StageData
-from mule.features.weights.download import sha256_of
+from mule.core.files import sha256_of
 from mule.inference.output_files import OutputsOf
 from mule.inference.outputs import SideOutputs
 from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune
 from mule.memory.taught import Remembered
-from mule.training.run_record import RunFolder
+from mule.training.run_folder import RunFolder
 from mule.watching.engine.bundle import (
     SCENE_BOXES,
     BundleCard,
@@ -27,8 +27,8 @@ from mule.watching.engine.bundle import (
     read_bundle,
     write_bundle,
 )
+from mule.watching.engine.judging import NO_TRACK
 from mule.watching.engine.telling import thumbnail_name
-from mule.watching.engine.usual import NO_TRACK
 from mule.watching.outputs.thumbnails import cut_out, png_bytes
 
 USUAL_DETECTOR = "yolox_nano"

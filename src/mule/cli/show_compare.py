@@ -16,18 +16,17 @@ from mule.comparison.compare import Asked, Compared
 from mule.comparison.compare import compare as run_comparison
 from mule.comparison.controls import with_control
 from mule.comparison.figures import write_figures
-from mule.comparison.findings import Findings
 from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
 from mule.comparison.pictures import write_pictures
 from mule.comparison.progress import WatchedRow, watched
 from mule.comparison.rows import Contestant, Row, results_of
-from mule.comparison.sheets import judged_comparison, networks_comparison, paper_comparison
+from mule.comparison.sheets import Findings, judged_comparison, networks_comparison, paper_comparison
 from mule.core.config import ConfigError, Experiment, differences, load_experiment
 from mule.core.errors import RangeError
-from mule.evaluation.results import OpenSetMeasures
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.tables import Number, Sheet, paper_sheet, score_sheet
 from mule.inference.results import SideResult
-from mule.training.run_record import EXPERIMENT
+from mule.training.run_folder import EXPERIMENT
 
 LOOK_EVERY_S = 2.0
 NUM_FRAMES = 3

@@ -15,14 +15,10 @@ from rich.text import Text
 from mule.cli.count_bar import CountBar
 from mule.core.errors import AnnotationError, VideoError
 from mule.core.text_rows import RowProblems
-from mule.data.table.files import (
-    read_actor_table,
-    read_object_table,
-    read_video_names,
-    write_actor_table,
-)
+from mule.data.table.reading import read_actor_table, read_object_table, read_video_names
 from mule.data.table.stats import TableStats
 from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.table.writing import write_actor_table
 
 if TYPE_CHECKING:  # what opens videos takes a second to import, and only some commands need it
     from mule.data.convert.compose import Composite, Sources

@@ -10,10 +10,10 @@ from mule.cli.show_looks import looks_in_words, looks_table
 from mule.comparison.far import judge_far
 from mule.comparison.looks import Takes, judge_takes
 from mule.comparison.run_means import mean_sheets
+from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
 from mule.inference.judging import Judging
-from mule.training.checkpoint import write_whole
 
 NEAR_AND_FAR = (
     "Near: actions never taught, in videos of the same kind as those of training; the first column. Far: everybody in other "
@@ -94,4 +94,4 @@ def _told(
     for system, sheet in sheets.items():
         page += ["", f"## {escaped_markdown(system)}", "", markdown(sheet).rstrip("\n")]
     docs.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(docs, "\n".join(page) + "\n")
+    write_file(docs, "\n".join(page) + "\n")

@@ -15,7 +15,7 @@ from mule.core.errors import RangeError
 from mule.runtime.engines import Target, require_runtime
 from mule.runtime.exported import ExportCard, export_model
 from mule.runtime.openvino import ClipSize
-from mule.training.run_record import CARD
+from mule.training.run_folder import CARD
 from mule.watching.engine.bundle import Bundle, read_bundle
 
 SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")

@@ -11,14 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from mule.core.errors import MuleError, NotFinite, VideoError, WeightsError
+from mule.core.files import cache_folder, sha256_of
 from mule.features.cache import Every
-from mule.features.extraction import Extraction, Extractor, Progress
-from mule.features.frozen import FrozenBackbone
-from mule.features.weights.cards import WeightCard
-from mule.features.weights.download import cache_folder, place_of, require_checksum, sha256_of
-from mule.features.weights.published import WEIGHT_CARDS, find_card
-from mule.video.facts import DecodeReport
-from mule.video.sources import natural_key
+from mule.features.extraction import Extraction, Extractor, FrozenBackbone, Progress
+from mule.features.weights.cards import WEIGHT_CARDS, WeightCard, find_card
+from mule.features.weights.download import place_of, require_checksum
+from mule.video.sources import DecodeReport, natural_key
 
 VIDEO_NAME = re.compile(
     r".*\.(3gp|asf|avi|flv|gif|h26[45]|hevc|m2ts|m4v|mkv|mov|mp4|mpe?g|mts|mxf|ogv|ts|vob|webm|wmv|y4m)",

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.evaluation.results import OpenSetMeasures
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.inference.results import SideResult
 
 

@@ -10,10 +10,9 @@ from rich.table import Table
 
 from mule.core.errors import MuleError
 from mule.memory.files import MemoryFileError, write_memory
-from mule.memory.held_out import HeldOut, apart_from
-from mule.memory.inspection import inspect
 from mule.memory.memory import EvidenceMemory
-from mule.memory.taught import Remembered
+from mule.memory.pruning import inspect
+from mule.memory.taught import HeldOut, Remembered, apart_from
 from mule.memory.teaching import set_anew
 from mule.watching.engine.bundle import CALIBRATION, cannot_follow_forgetting
 

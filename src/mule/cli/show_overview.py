@@ -9,7 +9,7 @@ from mule.cli.show_compare import command_shown
 from mule.comparison.overview import overview
 from mule.comparison.results_pages import read_results_page
 from mule.core.errors import RangeError
-from mule.training.checkpoint import write_whole
+from mule.core.files import write_file
 
 
 def show_overview(pages: Sequence[Path], names: Sequence[str], docs: Path | None) -> None:
@@ -27,5 +27,5 @@ def show_overview(pages: Sequence[Path], names: Sequence[str], docs: Path | None
     text = overview(read, command=command_shown(), folder=(docs.parent if docs else Path()).resolve())
     if docs is not None:
         docs.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(docs, text)
+        write_file(docs, text)
     typer.echo(text, nl=False)

@@ -17,18 +17,17 @@ from mule.cli import remember
 from mule.cli.show_bundle import held_out_outputs
 from mule.cli.show_compare import experiment_of, noted
 from mule.core.errors import RangeError
+from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
-from mule.inference.memory_rules import seen_actors
 from mule.inference.output_files import OutputsOf
 from mule.inference.outputs import SideOutputs
-from mule.inference.remembering import remembered_of
+from mule.inference.remembering import remembered_of, seen_actors
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.taught import Remembered
 from mule.memory.teaching import teach
 from mule.novelty.thresholds import promised_threshold
 from mule.training.build import load_run
-from mule.training.checkpoint import write_whole
 from mule.training.monitor import probability_order
 from mule.watching.engine.bundle import usual_novelty
 from mule.watching.engine.judging import Judge
@@ -173,7 +172,7 @@ def report(plan: TeachingPlan, settings: Sequence[str], out: Path) -> str:
         noted(f"{action}: AP {found[action].average_precision:.3f}")
     text = "\n".join(_page(plan, test.side, test.test, found)) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, text)
+    write_file(out, text)
     return text
 
 

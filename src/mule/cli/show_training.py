@@ -11,10 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from mule.core.config import Experiment, StageData
-from mule.features.weights.download import cache_folder, place_of
-from mule.features.weights.published import WEIGHT_CARDS
+from mule.core.files import cache_folder
+from mule.features.weights.cards import WEIGHT_CARDS
+from mule.features.weights.download import place_of
 from mule.training.monitor import Validation
-from mule.training.parts import Progress as TrainingProgress
+from mule.training.step import Progress as TrainingProgress
 
 
 class Screen:

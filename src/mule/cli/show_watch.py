@@ -14,8 +14,9 @@ from rich.text import Text
 
 from mule.cli.show_features import VIDEO_NAME
 from mule.core.errors import DetectorError, MuleError, RangeError
+from mule.core.files import cache_folder, sha256_of
 from mule.detection.cards import YOLOX_CARDS
-from mule.features.weights.download import cache_folder, place_of, require_checksum, sha256_of
+from mule.features.weights.download import place_of, require_checksum
 from mule.runtime.exported import kept_graphs
 from mule.video.sources import natural_key
 from mule.watching.engine.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle

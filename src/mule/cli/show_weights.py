@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from mule.core.errors import WeightsError
+from mule.core.files import cache_folder
 from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS, DetectorCard
 from mule.features.weights import download
-from mule.features.weights.cards import WeightCard
+from mule.features.weights.cards import WEIGHT_CARDS, WeightCard
 from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
 from mule.features.weights.loading import fitting_cards, match_card, num_known
-from mule.features.weights.published import WEIGHT_CARDS
 
 Card = WeightCard | DetectorCard
 
@@ -34,7 +34,7 @@ def find_card(name: str) -> Card:
 
 def cards(folder: Path | None) -> None:
     """Print one line per card, with a star before those whose file is on disk."""
-    kept_in = folder or download.cache_folder()
+    kept_in = folder or cache_folder()
     for each in CARDS.values():
         mark = "*" if download.place_of(each, kept_in).is_file() else " "
         typer.echo(f"{mark} {each.name:<45} {_input(each):<22} {_score(each).partition(',')[0]}".rstrip())
@@ -61,7 +61,7 @@ def card(name: str, folder: Path | None) -> None:
         "licence": each.licence,
         "sha256": each.sha256 or (f"{each.hash_prefix}…" if each.hash_prefix else "not published"),
         "address": each.address or "none",
-        "on disk": str(download.place_of(each, folder or download.cache_folder())),
+        "on disk": str(download.place_of(each, folder or cache_folder())),
     }
     typer.echo(each.name)
     for title, text in rows.items():
@@ -72,9 +72,7 @@ def card(name: str, folder: Path | None) -> None:
 def pull(name: str, folder: Path | None, *, offline: bool) -> None:
     """Fetch a card's file under a progress bar, and print where it is and what its checksum is."""
     with _progress_bar(name) as bar:
-        pulled = download.pull(
-            find_card(name), folder or download.cache_folder(), offline=offline, on_progress=bar
-        )
+        pulled = download.pull(find_card(name), folder or cache_folder(), offline=offline, on_progress=bar)
     came = "was there" if pulled.was_there else "fetched"
     checked = "as published" if pulled.is_checked else "none is published to compare it with"
     typer.echo(f"{pulled.path}: {came}. sha256 {pulled.sha256}, {checked}.")

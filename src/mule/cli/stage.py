@@ -56,8 +56,8 @@ def render(
     """
     from rich.progress import Progress
 
+    from mule.stage.benchmark import StageSet
     from mule.stage.export import Export, write_dataset
-    from mule.stage.stage_set import StageSet
 
     wanted = StageSet(
         split=split, role=role, seed=seed, scenes=scenes, num_clips=clips, bias=float(bias), size=_size(size)
@@ -83,7 +83,7 @@ def sheet(
 ) -> None:
     """All 21 actions in one picture: a row for each, time runs to the right."""
     from mule.stage.classes import ACTIONS, SCENES
-    from mule.stage.sheets import action_sheet, scene_sheet, write_png
+    from mule.stage.takes import action_sheet, scene_sheet, write_png
 
     write_png(out, scene_sheet(rows) if scenes else action_sheet(rows, seed=seed))
     names = SCENES if scenes else tuple(ACTIONS)

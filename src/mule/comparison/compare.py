@@ -11,7 +11,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 from mule.comparison.engines import JobFailure, run_jobs
 from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched
-from mule.comparison.findings import Findings, findings_of, method_names, require_methods
 from mule.comparison.rows import (
     Contestant,
     Row,
@@ -21,6 +20,7 @@ from mule.comparison.rows import (
     require_same_rows,
     results_of,
 )
+from mule.comparison.sheets import Findings, findings_of, method_names, require_methods
 from mule.comparison.starting import Start, begun_with, planned_starts, require_start, train_start
 from mule.core.config import ConfigError, StageData
 from mule.core.errors import MuleError

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from mule.comparison.findings import Findings
+from mule.comparison.sheets import Findings
 from mule.core.config import TableData
 from mule.data.table.table import ActorTable
 from mule.evaluation.control import SUSPICIOUS_AUROC, control_without_pixels

@@ -15,12 +15,11 @@ import torch
 
 from mule.comparison.rows import Contestant
 from mule.core.config import ConfigError, Experiment, StageData
+from mule.core.files import write_file
 from mule.objective.primal_dual import PrimalDual
 from mule.training.build import build_parts
-from mule.training.checkpoint import write_whole
 from mule.training.data import Noted, table_sides
-from mule.training.parts import Silence
-from mule.training.step import batch_objective
+from mule.training.step import Silence, batch_objective
 
 WARM_UP, TIMED = 2, 5
 TIMES = "equal_time.json"
@@ -97,7 +96,7 @@ def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted)
         noted(f"timing {TIMED} steps of each of {len(contestants)} experiments")
         found = epoch_seconds(contestants)
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"experiments": asked, "epoch_s": found}, indent=2) + "\n")
+        write_file(path, json.dumps({"experiments": asked, "epoch_s": found}, indent=2) + "\n")
     first = contestants[0]
     budget_s = first.experiment.training.epochs * found[first.name]
     fitted = [

@@ -5,11 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from mule.comparison.findings import OURS, Findings, FinishedRow
 from mule.comparison.rows import plain_name
+from mule.comparison.sheets import OURS, Findings, FinishedRow
 from mule.comparison.tested import DEFAULT
-from mule.evaluation.calibration_figures import Reliability, reliability, reliability_figure
-from mule.evaluation.class_figures import ClassScores, class_novelty_figure
+from mule.evaluation.class_figures import (
+    ClassScores,
+    Reliability,
+    class_novelty_figure,
+    reliability,
+    reliability_figure,
+)
 from mule.evaluation.drawing import method_styles, write_figure
 from mule.evaluation.figures import (
     FlaggedCounts,

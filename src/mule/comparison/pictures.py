@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
-from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.sheets import Findings, FinishedRow
 from mule.core.errors import RangeError
 from mule.evaluation.drawing import write_figure
 from mule.evaluation.pictures import Calls, FrameDecisions, KeyFrame, most_disputed, picture_grid

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from mule.comparison.equal import batches_per_epoch
 from mule.comparison.rows import LOG, Row
-from mule.training.curves import METRICS, read_metrics
-from mule.training.run_record import CARD
+from mule.training.run_folder import CARD, METRICS, read_metrics
 
 TRAINING_SHARE = 0.9
 """Of a row's time, about; the rest is judging."""

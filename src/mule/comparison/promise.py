@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.sheets import Findings, FinishedRow
 from mule.comparison.tested import DEFAULT
 from mule.core.errors import TooFewActors
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage

@@ -1,4 +1,10 @@
-"""The rows of a comparison: every experiment with every seed and class split, each in a folder of its own.
+"""A finished run taken over by a row whose training would end with the same weights: nothing is trained twice.
+
+RUN/model.safetensors, outputs/*   the same files, linked where the disk allows it: they are replaced, never changed
+    card.json, run.json            the same, with the name of the row's own system
+    experiment.toml                the row's own
+
+The rows of a comparison: every experiment with every seed and class split, each in a folder of its own.
 
     OUT/rows/NAME-SPLIT-sSEED/   a run as `mule train` leaves it, its outputs and results, and log.txt
 
@@ -6,15 +12,26 @@ A row is trained, then judged. Whatever was done stays done: a finished row is n
 goes on from its last checkpoint, and a row whose experiment has changed is refused.
 """
 
+import json
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from mule.comparison.sharing import take_over
-from mule.core.config import ConfigError, Experiment, StageData, differences, experiment_from, load_experiment
+from mule.core.config import (
+    ConfigError,
+    Experiment,
+    StageData,
+    differences,
+    experiment_from,
+    experiment_toml,
+    load_experiment,
+)
 from mule.core.errors import WeightsError
+from mule.core.files import write_file
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging, judge_run, result_key
 from mule.inference.output_files import OutputsOf
@@ -25,7 +42,47 @@ from mule.training.build import run_experiment
 from mule.training.data import Noted
 from mule.training.maps import maps_key
 from mule.training.monitor import Validation
-from mule.training.run_record import CARD, EXPERIMENT
+from mule.training.run_folder import CARD, EXPERIMENT, MODEL, RUN
+
+OUTPUTS = "outputs"
+
+
+def take_over(run_dir: Path, folder: Path, experiment: Experiment) -> None:
+    """Makes `folder` the folder of a finished run of `experiment`, with the weights and outputs of another run.
+
+    The card comes last, so that what has one is whole.
+
+    Raises:
+        WeightsError: that run is not finished.
+    """
+    if not (run_dir / CARD).exists():
+        raise WeightsError(
+            f"{run_dir}: {experiment.system} has the weights of this run, which is not finished. Finish it first; the same "
+            "command goes on with both."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / EXPERIMENT, experiment_toml(experiment))
+    record = json.loads((run_dir / RUN).read_text(encoding="utf-8"))
+    record |= {"experiment": experiment.model_dump(mode="json"), "weights_of": run_dir.name}
+    write_file(folder / RUN, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    _link(run_dir / MODEL, folder / MODEL)
+    (folder / OUTPUTS).mkdir(exist_ok=True)
+    for path in sorted((run_dir / OUTPUTS).glob("*.*")):
+        if path.suffix in (".safetensors", ".json"):
+            _link(path, folder / OUTPUTS / path.name)
+    card = json.loads((run_dir / CARD).read_text(encoding="utf-8"))
+    write_file(
+        folder / CARD, json.dumps({**card, "system": experiment.system}, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, target)
+
 
 ROWS, LOG = "rows", "log.txt"
 

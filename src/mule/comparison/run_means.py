@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mule.evaluation.results import OpenSetMeasures
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.tables import Block, Line, Number, Sheet
 from mule.inference.results import SideResult
 

@@ -1,4 +1,8 @@
-"""From the results of rows to sheets in the paper's layout, and differences from a row that is named.
+"""What the rows of a comparison found, under the names of the methods they are trials of.
+
+Differences of two methods in one trial, paired by drawing the clips of its test side: the same draws for both.
+
+From the results of rows to sheets in the paper's layout, and differences from a row that is named.
 
 paper         one line per method: PE / NE / PNE / Belief in each cell
 judged        one line per method, by the one score it is judged by
@@ -8,18 +12,199 @@ networks      what the methods are apart from novelty: mAP, dead outputs, calibr
 every         one line per method and score
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from mule.comparison.equal import gradient_steps
-from mule.comparison.findings import OURS, Findings
-from mule.comparison.paired import drawn_differences
-from mule.comparison.rows import Row
-from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome
-from mule.evaluation.results import OpenSetMeasures
-from mule.evaluation.tables import Sheet, difference_sheet
-from mule.inference.score_rules import PAPER_SCORES
+from mule.comparison.rows import Contestant, Row
+from mule.core.config import ConfigError
+from mule.evaluation.intervals import draw_clips, drawn_measures, interval_of
+from mule.evaluation.open_set import OpenSetMeasures
+from mule.evaluation.outcomes import (
+    LEVEL,
+    PAPER_MEASURES,
+    Comparison,
+    Difference,
+    Measure,
+    MethodRow,
+    Outcome,
+)
+from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet, difference_sheet
+from mule.inference.output_files import kept_outputs
+from mule.inference.results import SideResult, read_novelties
+from mule.inference.score_rules import JUDGED_BY, PAPER_SCORES
 from mule.metrics import MEASURES
-from mule.training.run_record import RunFolder
+from mule.systems.catalogue import find_system
+from mule.training.run_folder import RunFolder
+
+OURS = "mule"
+USUAL_REFERENCE = "bce-aco-r"
+
+
+def method_names(contestants: Sequence[Contestant]) -> dict[str, str]:
+    """What each experiment is called in tables: its system, where no other experiment has the same."""
+    systems = [each.experiment.system for each in contestants]
+    return {
+        each.name: each.experiment.system if systems.count(each.experiment.system) == 1 else each.name
+        for each in contestants
+    }
+
+
+def require_methods(methods: Mapping[str, str], against: str | None, judged_by: Mapping[str, str]) -> None:
+    """Whoever is named is one of the methods.
+
+    Raises:
+        ConfigError: somebody is not.
+    """
+    named = [*judged_by, *([] if against is None else [against])]
+    unknown = [name for name in named if name not in methods.values()]
+    if unknown:
+        raise ConfigError(f"a method must be one of {', '.join(methods.values())}; got {', '.join(unknown)}.")
+
+
+@dataclass(frozen=True)
+class FinishedRow:
+    """A row, the method it is a trial of, and what it found."""
+
+    row: Row
+    method: str
+    results: Mapping[str, SideResult]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that the rows of a comparison found."""
+
+    rows: tuple[FinishedRow, ...]
+    reference: str
+    """The method that others are compared with."""
+    judged_by: Mapping[str, str]
+    """The one score by which each method is compared; chosen before any outcome."""
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """In the order in which they were given."""
+        return tuple(dict.fromkeys(each.method for each in self.rows))
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The sides that known and novel actors are told apart on; the first is the one of the main table."""
+        return self.rows[0].row.sides[1:]
+
+    def tells_apart(self, side: str) -> bool:
+        """Whether the side has known and novel actors, in every row; else recognition alone can be compared."""
+        sides = [each.results[side] for each in self.rows]
+        return all(side.num_known and side.num_novel for side in sides)
+
+    def of(self, method: str) -> tuple[FinishedRow, ...]:
+        """The trials of a method."""
+        return tuple(each for each in self.rows if each.method == method)
+
+
+def findings_of(
+    rows: Sequence[tuple[Row, Mapping[str, SideResult]]],
+    methods: Mapping[str, str],
+    *,
+    against: str | None = None,
+    judged_by: Mapping[str, str] | None = None,
+) -> Findings:
+    """What finished rows found, under the names of their methods.
+
+    Args:
+        rows: with the results of each.
+        methods: the method of each contestant.
+        against: the method others are compared with; None is `bce-aco-r`, or the first where there is none.
+        judged_by: the score of a method, where it is not the one it decides by or its kind of evidence is judged by.
+
+    Raises:
+        ConfigError: there is no such method, or it has no such score.
+    """
+    finished = tuple(FinishedRow(row, methods[row.contestant], results) for row, results in rows)
+    names = list(dict.fromkeys(each.method for each in finished))
+    asked = dict(judged_by or {})
+    require_methods(methods, against, asked)
+    usual = USUAL_REFERENCE if USUAL_REFERENCE in names else next(iter(names), "")
+    chosen: dict[str, str] = {}
+    for each in finished:
+        test = each.results[each.row.sides[1]]
+        own = find_system(each.row.experiment.system).decides_by
+        chosen[each.method] = asked.get(each.method) or own or JUDGED_BY[test.kind]
+        if chosen[each.method] not in test.scores and test.num_novel:
+            raise ConfigError(
+                f"{each.method} must be judged by a score it has; {chosen[each.method]} was left out: "
+                f"{test.left_out.get(chosen[each.method], 'nobody asked for it')}. It has {', '.join(test.scores)}."
+            )
+    return Findings(finished, against if against in names else usual, chosen)
+
+
+def drawn_difference(
+    first: FinishedRow, other: FinishedRow, side: str, *, scores: tuple[str, str], resamples: int
+) -> dict[str, Difference] | None:
+    """First minus other in every measure, paired by drawing clips; None if they were not judged on the same actors."""
+    rows = (first, other)
+    if len({each.results[side].side_digest for each in rows}) > 1:
+        return None
+    outputs, others = (kept_outputs(each.row.folder, side) for each in rows)
+    if not np.array_equal(outputs.clip_index, others.clip_index):
+        return None
+    draws = draw_clips(outputs.video_index, num_clips=len(outputs.videos), resamples=resamples)
+    novelties = [
+        read_novelties(each.row.folder, side)[score] for each, score in zip(rows, scores, strict=True)
+    ]
+    drawn = [drawn_measures(novelty, outputs.truth.is_novel, draws) for novelty in novelties]
+    found: dict[str, Difference] = {}
+    for name in MEASURES:
+        values = [
+            getattr(each.results[side].scores[score].measures, name)
+            for each, score in zip(rows, scores, strict=True)
+        ]
+        ends = interval_of(drawn[0][name] - drawn[1][name], level=LEVEL) or (np.nan, np.nan)
+        found[name] = Difference(values[0] - values[1], *ends, num_units=len(outputs.videos), unit="seed")
+    return found
+
+
+def drawn_differences(findings: Findings, side: str, *, resamples: int) -> Sheet:
+    """Every other method minus the reference, each by its score, where each has the same one trial."""
+    (reference,) = findings.of(findings.reference)
+    lines: list[Line] = []
+    for method in findings.methods:
+        if method == findings.reference:
+            continue
+        (each,) = findings.of(method)
+        scores = findings.judged_by[method], findings.judged_by[findings.reference]
+        found = drawn_difference(each, reference, side, scores=scores, resamples=resamples) or {}
+        cells = [
+            (_drawn_number(found.get(measure.key), measure),)
+            for measure in PAPER_MEASURES
+            if measure.has_scores
+        ]
+        mean_ap = each.results[side].mean_ap - reference.results[side].mean_ap
+        cells.append((_drawn_number(Difference(mean_ap, np.nan, np.nan, 0, "seed"), PAPER_MEASURES[-1]),))
+        lines.append(Line((method, scores[0], *cells), method.startswith(OURS)))
+    notes = (
+        f"Method minus {findings.reference} ({findings.judged_by[findings.reference]}) in percent, with its "
+        f"{100 * LEVEL:g} % interval over {resamples} draws of the test clips, the same for both. One trial: the interval "
+        "speaks of other clips, not of other seeds or classes. Bold: it leaves zero out. The intervals are not adjusted "
+        "for their number.",
+    )
+    titles = ("Method", "Score", *(f"{each.title}{ARROWS[each.better]}" for each in PAPER_MEASURES))
+    return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
+
+
+def _drawn_number(difference: Difference | None, measure: Measure) -> Number:
+    if difference is None:
+        return Number("–")
+    sign = "+" if difference.mean > 0 else ""
+    spread = (
+        f"[{measure.shown(difference.low)}, {measure.shown(difference.high)}]"
+        if difference.low == difference.low
+        else ""
+    )
+    return Number(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
+
 
 VAL_MAP = Measure("map_val", "mAP, validation", "higher", has_scores=False)
 NETWORK_MEASURES = (

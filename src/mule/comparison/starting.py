@@ -14,7 +14,7 @@ from mule.comparison.rows import LOG, Contestant, Row, RowLog, drawn, folder_nam
 from mule.core.config import ConfigError, Experiment
 from mule.evaluation.outcomes import Trial
 from mule.training.build import run_experiment
-from mule.training.run_record import CARD
+from mule.training.run_folder import CARD
 
 STARTS = "starts"
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from mule.comparison.findings import Findings, FinishedRow
+from mule.comparison.sheets import Findings, FinishedRow
 from mule.core.errors import RangeError
-from mule.evaluation.clip_bootstrap import ClipDraws, PerDraw, draw_clips, drawn_auroc, interval_of
-from mule.evaluation.intervals import Interval
+from mule.evaluation.intervals import ClipDraws, Interval, PerDraw, draw_clips, drawn_auroc, interval_of
+from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import LEVEL, Trial
-from mule.evaluation.results import OpenSetMeasures
 from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet
 from mule.inference.output_files import kept_outputs
 from mule.inference.results import Novelties, read_novelties

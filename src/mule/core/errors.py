@@ -29,6 +29,10 @@ class MissingOutputs(MuleError, ValueError):  # noqa: N818 - names the fact, as 
     """A score needs something the forward pass did not store; the message names it."""
 
 
+class FileError(MuleError, OSError):
+    """A file cannot be written; the message names it and gives the reason."""
+
+
 class AnnotationError(MuleError, ValueError):
     """A file of labels, detections or scores has a row that cannot be used; the message names file and line."""
 

@@ -1,14 +1,21 @@
-"""What a detector found: boxes, scores and classes of a batch of images, flat, each row knowing its image."""
+"""What a detector found: boxes, scores and classes of a batch of images, flat, each row knowing its image.
 
-from collections.abc import Sequence
+Boxes of many frames, in fractions of the image, as the files of precomputed boxes give them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mule.core.errors import NotFinite, RangeError, ShapeError
-from mule.detection.boxes import has_area
+from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
+from mule.detection.boxes import has_area, px_from_unit
 
 PERSON = 0
 """Class index of a person, who is an actor; every other class is an object."""
@@ -139,3 +146,123 @@ def _rank_in_image(detections: Detections) -> Int[Tensor, " boxes"]:
     per_image = torch.bincount(detections.image_index, minlength=detections.num_images)
     first_row = per_image.cumsum(0) - per_image  # rows are ordered by image
     return torch.arange(len(detections)) - first_row[detections.image_index]
+
+
+MAX_OVERHANG_UNIT = 0.05
+MIN_SIDE_UNIT = 1e-6  # thinner boxes would have no area left in single precision
+MAX_PROBLEMS_SHOWN = 5
+
+UnitBox = tuple[float, float, float, float]
+
+
+class FrameKey(NamedTuple):
+    """A frame: the video (or image file) and the time in it, kept to the millisecond; 0 for an image."""
+
+    video: str
+    key_time_s: float
+
+
+class BoxRow(NamedTuple):
+    """One box as a file has it, or, without a box, the word of the file that this frame exists."""
+
+    where: str
+    frame: FrameKey
+    box_xyxy_unit: UnitBox | None = None
+    score: float = 1.0
+    class_index: int = 0
+
+
+def frame_key(video: str, key_time_s: int | float) -> FrameKey:
+    """The key under which a frame's boxes are found: times that differ by less than 0.5 ms are one."""
+    return FrameKey(video, round(float(key_time_s), 3))
+
+
+@dataclass(frozen=True)
+class BoxTable:
+    """The boxes of a file by frame; `num_clipped` and `num_repeated` count what `table_from_rows` changed."""
+
+    frames: tuple[FrameKey, ...]
+    boxes_xyxy_unit: Float[Tensor, "boxes 4"]
+    scores: Float[Tensor, " boxes"]
+    class_index: Int[Tensor, " boxes"]
+    frame_index: Int[Tensor, " boxes"]
+    num_clipped: int
+    num_repeated: int
+
+    @cached_property
+    def _rows_by_frame(self) -> Mapping[FrameKey, Tensor]:
+        order = torch.argsort(self.frame_index, stable=True)
+        per_frame = torch.bincount(self.frame_index, minlength=len(self.frames))
+        return dict(zip(self.frames, torch.split(order, per_frame.tolist()), strict=True))
+
+    def detections(self, frames: Sequence[FrameKey], *, width_px: int, height_px: int) -> Detections:
+        """The boxes of these frames, image i for `frames[i]`, in pixels; none for a frame the file leaves out."""
+        none = torch.zeros(0, dtype=torch.int64)
+        found = [self._rows_by_frame.get(frame_key(*frame), none) for frame in frames]
+        rows = torch.cat([none, *found])
+        per_image = torch.tensor([len(part) for part in found], dtype=torch.int64)
+        return Detections(
+            boxes_xyxy_px=px_from_unit(self.boxes_xyxy_unit[rows], width_px=width_px, height_px=height_px),
+            scores=self.scores[rows],
+            class_index=self.class_index[rows],
+            image_index=torch.repeat_interleave(per_image),
+            num_images=len(frames),
+        )
+
+
+def table_from_rows(path: Path, rows: Iterable[BoxRow | str]) -> BoxTable:
+    """The rows checked, clipped and joined; a row that is a string is a problem its reader found.
+
+    Boxes may reach over the edge of the image by at most 5 % of its side and are clipped; anything further out
+    is an error, because it usually means pixels taken for fractions or the reverse. Rows that repeat a box (AVA
+    writes one per action) become one box with the best of their scores. All problems are raised together.
+    """
+    problems: list[str] = []
+    frames: dict[FrameKey, int] = {}
+    best: dict[tuple[int, int, UnitBox], float] = {}  # (frame, class, box) to score, in the order of the file
+    num_clipped = num_rows = 0
+    for row in rows:
+        problem = row if isinstance(row, str) else _problem_of(row)
+        if problem is not None:
+            problems.append(problem)
+        elif isinstance(row, BoxRow):
+            frame = frames.setdefault(row.frame, len(frames))
+            if row.box_xyxy_unit is not None:
+                x1, y1, x2, y2 = row.box_xyxy_unit
+                box = (max(x1, 0.0), max(y1, 0.0), min(x2, 1.0), min(y2, 1.0))
+                key = (frame, row.class_index, box)
+                best[key] = max(row.score, best.get(key, 0.0))
+                num_rows += 1
+                num_clipped += box != row.box_xyxy_unit
+    if problems:
+        more = len(problems) - MAX_PROBLEMS_SHOWN
+        shown = "\n  ".join(problems[:MAX_PROBLEMS_SHOWN])
+        raise AnnotationError(f"{path}, {shown}" + (f"\n  and {more} more." if more > 0 else ""))
+    return BoxTable(
+        frames=tuple(frames),
+        boxes_xyxy_unit=torch.tensor([box for _, _, box in best], dtype=torch.float32).reshape(-1, 4),
+        scores=torch.tensor(list(best.values()), dtype=torch.float32),
+        class_index=torch.tensor([class_index for _, class_index, _ in best], dtype=torch.int64),
+        frame_index=torch.tensor([frame for frame, _, _ in best], dtype=torch.int64),
+        num_clipped=num_clipped,
+        num_repeated=num_rows - len(best),
+    )
+
+
+def _problem_of(row: BoxRow) -> str | None:
+    if row.box_xyxy_unit is None:
+        return None
+    x1, y1, x2, y2 = row.box_xyxy_unit
+    shown = f"({x1:.6g}, {y1:.6g}, {x2:.6g}, {y2:.6g})"
+    if not all(map(math.isfinite, (x1, y1, x2, y2, row.score))):
+        return f"{row.where}: box and score must be finite; got {shown} with score {row.score}."
+    if not 0 <= row.score <= 1:
+        return f"{row.where}: score must lie within 0..1; got {row.score:.6g}."
+    if min(x1, y1) < -MAX_OVERHANG_UNIT or max(x2, y2) > 1 + MAX_OVERHANG_UNIT:
+        return (
+            f"{row.where}: box {shown}, in fractions of the image, lies outside 0..1. Were pixels and fractions "
+            "confused?"
+        )
+    if min(min(x2, 1) - max(x1, 0), min(y2, 1) - max(y1, 0)) < MIN_SIDE_UNIT:
+        return f"{row.where}: box must have x2 > x1 and y2 > y1 inside the image; got {shown}, in fractions of it."
+    return None

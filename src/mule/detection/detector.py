@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mule.core.errors import DetectorError, RangeError, ShapeError
 from mule.detection.boxes import clip_to_image, has_area, nms, xyxy_from_cxcywh
-from mule.detection.coco import COCO_CLASSES
+from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
 
 Frames = Shaped[Tensor, "frames channels rows cols"]

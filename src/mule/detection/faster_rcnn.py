@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area
-from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
+from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
 from mule.detection.detector import Frames, require_rgb_frames
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mule.core.errors import AnnotationError
-from mule.detection.box_table import BoxRow, BoxTable, FrameKey, frame_key, table_from_rows
-from mule.detection.coco import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
+from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
+from mule.detection.detections import BoxRow, BoxTable, FrameKey, frame_key, table_from_rows
 
 Json = Any
 AVA_COLUMNS = ("video", "timestamp", "x1", "y1", "x2", "y2", "action", "score")

@@ -3,19 +3,33 @@
 A *cell* is one class in one frame. Rows that the official program ignores belong to no cell. Within a cell each
 detection claims the ground truth it overlaps most; the best ranked claim on a box is a hit, every other
 detection is a miss.
+
+AVA files: ground truth, detections, excluded frames and label map, evaluated.
 """
 
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from mule.core.errors import NotFinite, RangeError, ShapeError
+from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
+from mule.core.text_rows import Chunk, Problems
+from mule.data.convert.ava_files import (
+    FrameNumbers,
+    action_ids,
+    corners,
+    read_frames,
+    read_label_map,
+    read_rows,
+    scores,
+    videos_and_times_s,
+)
 from mule.evaluation.mean_ap import mean_over_classes
-from mule.evaluation.results import MeanApResult
+from mule.evaluation.open_set import MeanApResult
 
 MIN_IOU = 0.5
 ROWS_AT_ONCE = 250_000
@@ -289,3 +303,67 @@ def _told(ignored: dict[str, int]) -> str:
     }
     told = " and ".join(f"{ignored[reason]} {text}" for reason, text in reasons.items())
     return f"{told}. Check the label map and the excluded frames"
+
+
+def evaluate_ava_files(
+    ground_truth: Path,
+    detections: Path,
+    label_map: Path,
+    *,
+    excluded: Path | None = None,
+    keep_top: int | None = None,
+) -> MeanApResult:
+    """Frame-mAP of a file of detections against a file of ground truth, both in the AVA format."""
+    class_names = read_label_map(label_map)
+    frames = FrameNumbers()
+    excluded_frames = None if excluded is None else read_frames(excluded, frames)
+    truth, empty_frames = read_ground_truth(ground_truth, frames)
+    found = read_detections(detections, frames)
+    try:
+        return evaluate_ava(
+            truth,
+            found,
+            class_names,
+            empty_frames=empty_frames,
+            excluded_frames=excluded_frames,
+            keep_top=keep_top,
+        )
+    except RangeError as error:
+        raise AnnotationError(f"{ground_truth}: {error}") from None
+
+
+def read_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes, Int[np.ndarray, " frames"]]:
+    """Annotated boxes, and the frames annotated as holding none.
+
+    A row is `video,time,x1,y1,x2,y2,action`, with or without an eighth column that names the person and is not
+    used, or just `video,time`: a frame without boxes.
+    """
+    problems = Problems(path)
+    empty: list[np.ndarray] = []
+    parts: list[tuple[np.ndarray, ...]] = []
+    for frame_rows, box_rows in read_rows(path, problems):
+        empty.append(frames.of(*videos_and_times_s(frame_rows, problems)))
+        parts.append(_boxes(box_rows, frames, problems))
+    problems.raise_if_any()
+    return ActionBoxes(*_joined(parts)), np.concatenate(empty)
+
+
+def read_detections(path: Path, frames: FrameNumbers) -> ScoredActionBoxes:
+    """Detected boxes. The eighth column is the score, 1 where it is missing; `video,time` alone holds no box."""
+    problems = Problems(path)
+    parts: list[tuple[np.ndarray, ...]] = []
+    for frame_rows, box_rows in read_rows(path, problems):
+        videos_and_times_s(frame_rows, problems)
+        score = scores(box_rows, problems)
+        parts.append((*_boxes(box_rows, frames, problems), score))
+    problems.raise_if_any()
+    return ScoredActionBoxes(*_joined(parts))
+
+
+def _boxes(rows: Chunk, frames: FrameNumbers, problems: Problems) -> tuple[np.ndarray, ...]:
+    frame = frames.of(*videos_and_times_s(rows, problems))
+    return frame, corners(rows, problems), action_ids(rows, problems)
+
+
+def _joined(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -10,7 +10,7 @@ from mule.core.errors import AnnotationError, RangeError, ShapeError
 from mule.core.text_rows import Problems, numbers, read_lines, read_named_columns, shown
 from mule.data.convert.charades import read_intervals
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision, ranked_average_precision
-from mule.evaluation.results import CharadesResult
+from mule.evaluation.open_set import CharadesResult
 
 AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
 

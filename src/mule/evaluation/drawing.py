@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mule.core.errors import MuleError, RangeError
-from mule.core.files import growing_file
+from mule.core.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -82,12 +82,8 @@ def new_figure(width_in: float, height_in: float, *, is_arranged: bool = True) -
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
-    """The figure as a PNG file, the whole of it or what was there before."""
-    try:
-        with growing_file(path) as unfinished:
-            figure.savefig(unfinished, format="png", dpi=DPI)
-    except OSError as error:
-        raise MuleError(f"{path}: the figure cannot be written; {error.strerror or error}.") from None
+    """Writes the figure as a whole PNG file."""
+    write_file(path, lambda unfinished: figure.savefig(unfinished, format="png", dpi=DPI))
 
 
 def panels(num_panels: int, *, width_in: float, height_in: float) -> tuple["Figure", list["Axes"]]:

@@ -1,4 +1,13 @@
-"""Looks at one actor along its track become one opinion: a long look is surer than a glance."""
+"""Looks at one actor along its track become one opinion: a long look is surer than a glance.
+
+The actors of a clip speak for it: where labels are of whole clips, as in Charades, nobody said who does what.
+
+    actor 1   h = ( 2.1  −3.0   0.4)   walk run sit        An action is done in a clip if somebody does it, so of each
+    actor 2   h = (−1.0   0.7  −2.2)                       action the actor who does it most surely speaks (the maximum of
+    the clip  h = ( 2.1   0.7   0.4)                       multiple-instance learning), for it and against it.
+
+One actor speaks for itself. The order of actors does not matter. Only who speaks of an action learns from it.
+"""
 
 from dataclasses import dataclass, fields
 
@@ -8,7 +17,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence, at_least_single
-from mule.evidence.opinion import opinion_from
+from mule.evidence.head import opinion_from
 
 LOOK_CORRELATION = 0.5
 """Where no correlation was measured: two looks are worth 4/3 of one, and no number of them more than two."""
@@ -163,3 +172,35 @@ def _require_tracks(track_index: Int[Tensor, " looks"], *, num_looks: int, num_t
             f"track_index must lie between 0 and num_tracks - 1 = {num_tracks - 1}; look {look} has "
             f"{int(track_index[look])}. Leave looks in no track out."
         )
+
+
+def strongest_actors(
+    outputs: Float[Tensor, "actors outputs"], clip_index: Int[Tensor, " actors"], *, num_classes: int
+) -> Int[Tensor, "clips classes"]:
+    """Who speaks for each clip of each action: the actor with the largest output, as its row.
+
+    Where an action has two outputs, for and against, it is the largest difference. Clips are those that have actors, in
+    the order of their numbers. A value that is not a number is the largest, so that nobody hides it.
+    """
+    if outputs.shape[1] not in (num_classes, 2 * num_classes):
+        raise ShapeError(f"{num_classes} actions must have one output or two; got {outputs.shape[1]}.")
+    logits = outputs.detach()[:, :num_classes] - (
+        0 if outputs.shape[1] == num_classes else outputs.detach()[:, num_classes:]
+    )
+    logits = logits.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    clips, clip = clip_index.unique(return_inverse=True)
+    to_clip = clip[:, None].expand_as(logits)
+    most = logits.new_full((len(clips), num_classes), -torch.inf).scatter_reduce(0, to_clip, logits, "amax")
+    row = torch.arange(len(logits), device=logits.device)[:, None].expand_as(logits)
+    candidates = torch.where(logits == most[clip], row, len(logits))
+    nobody = row.new_full((len(clips), num_classes), len(logits))
+    return nobody.scatter_reduce(0, to_clip, candidates, "amin")
+
+
+def of_strongest(
+    values: Float[Tensor, "actors values"], strongest: Int[Tensor, "clips classes"]
+) -> Float[Tensor, "clips values"]:
+    """What the strongest actors say: of each action the value, or the values, of whoever speaks for the clip."""
+    num_classes = strongest.shape[1]
+    parts = [part.gather(0, strongest) for part in values.split(num_classes, dim=1)]
+    return torch.cat(parts, dim=1)

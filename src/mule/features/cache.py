@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mule.core.errors import FeatureFileError, RangeError, VideoError
+from mule.core.files import file_stamp, sha256_while_unchanged
 from mule.features.feature_files import (
     FORMAT_VERSION,
     VideoFeatures,
     read_features,
     write_features,
 )
-from mule.features.weights.download import file_stamp, sha256_while_unchanged
 from mule.video.clips import ClipShape
 from mule.video.reading import Scaler
 from mule.video.sources import ImageSequence, LiveStream, VideoSource

@@ -12,12 +12,16 @@ from jaxtyping import Bool, Float
 
 from mule.core.config import Experiment
 from mule.core.errors import MuleError, NotFinite, RangeError
-from mule.evaluation.calibration_figures import reliability
-from mule.evaluation.class_figures import novelty_percentiles
-from mule.evaluation.clip_bootstrap import ClipDraws, draw_clips, drawn_measures, intervals_of
+from mule.evaluation.class_figures import novelty_percentiles, reliability
+from mule.evaluation.intervals import ClipDraws, draw_clips, drawn_measures, intervals_of
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
-from mule.evaluation.open_set import CONVENTION, evaluate_open_set
-from mule.evaluation.results import OpenSetIntervals, OpenSetMeasures, UndefinedMeasures
+from mule.evaluation.open_set import (
+    CONVENTION,
+    OpenSetIntervals,
+    OpenSetMeasures,
+    UndefinedMeasures,
+    evaluate_open_set,
+)
 from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of

@@ -17,17 +17,16 @@ from torch import Tensor
 
 from mule.core.config import Experiment
 from mule.core.errors import WeightsError
+from mule.core.files import sha256_while_unchanged, write_file
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
-from mule.features.weights.download import sha256_while_unchanged
 from mule.inference.outputs import NO_PASSES, SideOutputs, outputs_of
 from mule.inference.results import ResultError
 from mule.inference.sides import ActorTruth, read_side, side_digest
 from mule.rivals.scores.outputs import LinearReadout
 from mule.training.build import load_run
-from mule.training.checkpoint import write_whole
 from mule.training.data import Noted, tags_of
-from mule.training.run_record import CARD, MODEL
+from mule.training.run_folder import CARD, MODEL
 
 FORMAT = "mule-outputs-2"
 
@@ -140,8 +139,8 @@ def write_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: str) -
     folder = run_dir / "outputs"
     folder.mkdir(exist_ok=True)
     there = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-    write_whole(folder / f"{side}.safetensors", safetensors.torch.save(there, {"key": key}))
-    write_whole(folder / f"{side}.json", json.dumps(names, ensure_ascii=False, indent=1) + "\n")
+    write_file(folder / f"{side}.safetensors", safetensors.torch.save(there, {"key": key}))
+    write_file(folder / f"{side}.json", json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_outputs(run_dir: Path, side: str, *, key: str | None = None) -> SideOutputs | None:

@@ -22,10 +22,8 @@ from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName
 from mule.evidence.fusion import along_tracks
-from mule.evidence.head import EvidenceHead
-from mule.evidence.opinion import beta_parameters
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import context_map
+from mule.evidence.head import EvidenceHead, beta_parameters
+from mule.features.pooling import FeatureMaps, context_map
 from mule.inference.dropping import droppers_in, passes_with_dropout
 from mule.inference.sides import ActorTruth, Rows, Side
 from mule.memory.memory import whole_features

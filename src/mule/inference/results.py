@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from mule.core.errors import MuleError
-from mule.evaluation.results import OpenSetMeasures, Result, UndefinedMeasures
+from mule.core.files import write_file
+from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
 from mule.inference.outputs import EvidenceKind
-from mule.training.checkpoint import write_whole
 
 FORMAT = "mule-results-1"
 Novelties = Mapping[str, Float[np.ndarray, " actors"]]
@@ -78,10 +78,10 @@ def write_result(result: SideResult, novelties: Novelties, run_dir: Path) -> Non
     folder = run_dir / "results"
     folder.mkdir(exist_ok=True)
     table = {name: np.ascontiguousarray(novelty) for name, novelty in novelties.items()}
-    write_whole(
+    write_file(
         folder / f"{result.side}.safetensors", safetensors.numpy.save(table, metadata={"key": result.key})
     )
-    write_whole(folder / f"{result.side}.json", result.model_dump_json(indent=2) + "\n")
+    write_file(folder / f"{result.side}.json", result.model_dump_json(indent=2) + "\n")
 
 
 def read_result(run_dir: Path, side: str) -> SideResult | None:

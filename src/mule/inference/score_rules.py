@@ -11,11 +11,10 @@ import torch
 
 from mule.core.errors import MissingOutputs, NotFitted, RangeError
 from mule.core.records import Evidence, Novelty
-from mule.inference.memory_rules import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.inference.outputs import EvidenceKind, SideOutputs
+from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.novelty.calibration import CalibratedScore
-from mule.novelty.combining import fisher_statistic
-from mule.novelty.deciding import DECIDING_SCORE, NETWORK_PARTS, fisher_name
+from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, fisher_name, fisher_statistic
 from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind
 from mule.rivals.networks.enn import vacuity_novelty
 from mule.rivals.scores.by_name import SCORE_BY_NAME, ScoreName

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from mule.core.config import Experiment, StageData, TableData
 from mule.core.errors import RangeError, VideoError
+from mule.core.files import sha256_while_unchanged
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
@@ -23,11 +24,9 @@ from mule.data.batches.video_clips import ClipReading, VideoClips
 from mule.data.split.sides import OpenSetSides
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
-from mule.features.weights.download import sha256_while_unchanged
-from mule.stage.cache import CachedClips, render_to_cache
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
-from mule.stage.stage_clips import StageClips
-from mule.stage.stage_set import StageSet
+from mule.stage.clips import CachedClips, StageClips, render_to_cache
 from mule.training.build import normalisation
 from mule.training.data import (
     FEW_CLIPS,

@@ -12,8 +12,6 @@ from torch import Tensor
 from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
-from mule.memory.held_out import HeldOut, apart_from
-from mule.memory.kernel import entry_scales, reach_of, weigh
 from mule.memory.memory import (
     NUM_NEIGHBOURS,
     EvidenceMemory,
@@ -23,7 +21,8 @@ from mule.memory.memory import (
     unit_features,
 )
 from mule.memory.opinion import best_evidence_scale
-from mule.memory.search import EntrySearch
+from mule.memory.search import EntrySearch, entry_scales, reach_of, weigh
+from mule.memory.taught import HeldOut, apart_from
 
 
 @dataclass(frozen=True)

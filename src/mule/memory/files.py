@@ -20,10 +20,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mule.core.errors import MuleError
-from mule.core.files import growing_file, write_to_disk
-from mule.memory.held_out import HeldOut
+from mule.core.files import write_file
 from mule.memory.memory import EvidenceMemory, Kernel, Places
-from mule.memory.taught import Remembered, TaughtAction, Whitening
+from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening
 
 FORMAT = "mule-memory-2"
 CARD = "card"
@@ -59,7 +58,7 @@ def write_memory(path: Path, content: Remembered) -> None:
         "tensors_sha256": _digest(tensors),
     }
     card["card_sha256"] = _card_digest(card)
-    _write(path, safetensors.torch.save(tensors, {CARD: json.dumps(card, ensure_ascii=False)}))
+    write_file(path, safetensors.torch.save(tensors, {CARD: json.dumps(card, ensure_ascii=False)}))
 
 
 def read_memory(path: Path, *, model: str | None = None) -> Remembered:
@@ -203,13 +202,3 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def _card_digest(card: Mapping[str, Any]) -> str:
     words = {key: value for key, value in card.items() if key != "card_sha256"}
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        with growing_file(path) as growing:
-            write_to_disk(growing, content)
-    except OSError as error:
-        raise MemoryFileError(
-            f"{path}: a memory must be written here; {error.strerror or error}. What was there is as it was."
-        ) from error

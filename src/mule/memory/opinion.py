@@ -1,9 +1,13 @@
 """What remembered actors say: evidence that adds to the network's, and trust that discounts its opinion.
 
 Adding helps to tell known actions apart; discounting helps to tell known from novel.
+
+Neighbours as reasons: the remembered actors that a decision rests on, as people can look them up.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +16,9 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence, Novelty, Opinion, at_least_single
-from mule.evidence.opinion import beta_parameters
-from mule.memory.kernel import Weighed, require_entries_of
+from mule.evidence.head import beta_parameters
 from mule.memory.memory import EvidenceMemory
-from mule.memory.search import NOBODY
+from mule.memory.search import NOBODY, Weighed, require_entries_of
 
 EVIDENCE_SCALES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 """Among these S is chosen."""
@@ -137,3 +140,53 @@ def _log_loss(evidence: Evidence, labels: Float[Tensor, "actors classes"]) -> Fl
     labels = labels.double()
     total = (alpha + beta).log()
     return (labels * (total - alpha.log()) + (1 - labels) * (total - beta.log())).mean()
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One remembered actor near the one asked about."""
+
+    video: str
+    time_s: float | None
+    """None where it was seen in the video as a whole."""
+    box_xyxy_unit: tuple[float, float, float, float]
+    actions: Mapping[str, float]
+    """What it did, and how surely; below 1 where an entry stands for several actors."""
+    num_actors: float
+    """How many actors the entry stands for; the place is that of the most typical one."""
+    weight: float
+    distance: float
+
+
+def reasons(memory: EvidenceMemory, weighed: Weighed, *, at_most: int | None = None) -> list[list[Reason]]:
+    """The nearest remembered actors of each actor, nearest first, with what they did and where they were seen."""
+    require_entries_of(memory, weighed)
+    near = weighed.neighbours
+    return [
+        [
+            _reason(memory, entry, weight=weight, distance=distance)
+            for entry, weight, distance in zip(entries, weights, distances, strict=True)
+            if entry != NOBODY
+        ]
+        for entries, weights, distances in zip(
+            near.index[:, :at_most].tolist(),
+            weighed.weight[:, :at_most].tolist(),
+            near.distance[:, :at_most].tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _reason(memory: EvidenceMemory, entry: int, *, weight: float, distance: float) -> Reason:
+    places = memory.places
+    x1, y1, x2, y2 = places.boxes_xyxy_unit[entry].tolist()
+    labels, time_s = memory.labels[entry].tolist(), places.time_s[entry].item()
+    return Reason(
+        video=places.video_names[int(places.video_index[entry])],
+        time_s=None if math.isnan(time_s) else time_s,
+        box_xyxy_unit=(x1, y1, x2, y2),
+        actions={name: label for name, label in zip(memory.class_names, labels, strict=True) if label > 0},
+        num_actors=memory.counts[entry].item(),
+        weight=weight,
+        distance=distance,
+    )

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory.building import SeenActors, calibrate, forget, identities, joined_places
-from mule.memory.held_out import HeldOut
-from mule.memory.kernel import scales_among, weigh
 from mule.memory.memory import EvidenceMemory, unit_features
-from mule.memory.search import EntrySearch
-from mule.memory.taught import Remembered, TaughtAction, Whitening, sphere_kernel
+from mule.memory.search import EntrySearch, scales_among, weigh
+from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening, sphere_kernel
 
 SHRINKAGE = 0.03
 """How much of the features' mean variance is added to every direction before whitening."""

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
-from mule.novelty.held_out import HeldOutModule, require_novelty, sorted_held_out
+from mule.novelty.calibration import HeldOutModule, require_novelty, sorted_held_out
 
 Drift = Literal["stranger", "more ordinary", "more alike"]
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mule.core.errors import RangeError
-from mule.novelty.held_out import require_novelty, sorted_held_out
+from mule.novelty.calibration import require_novelty, sorted_held_out
 
 _PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
 

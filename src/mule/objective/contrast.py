@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mule.objective.ranks import gather_actors
+from mule.core.processes import gather_actors
 
 TEMPERATURE = 0.1
 

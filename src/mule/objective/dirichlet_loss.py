@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mule.core.records import at_least_single
-from mule.objective.digamma import digamma_increase
+from mule.objective.beta_loss import digamma_increase
 
 ClassEvidence = Float[Tensor, "actors classes"]
 Labels = Shaped[Tensor, "actors classes"]

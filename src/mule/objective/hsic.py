@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mule.core.errors import NotFinite, RangeError, ShapeError, TooFewActors
-from mule.objective.ranks import gather_actors, gather_groups
+from mule.core.processes import gather_actors, gather_groups
 
 Estimator = Literal["unbiased", "biased", "cka", "debiased_cka"]
 Groups = Int[Tensor, " actors"]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import NotFinite, RangeError
-from mule.objective.ranks import mean_over_ranks
+from mule.core.processes import mean_over_ranks
 
 MeasuresWith = Literal["own_pass", "next_batch"]
 

@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mule.core.errors import WeightsError
-from mule.features.weights.download import cache_folder, sha256_of
+from mule.core.files import cache_folder, sha256_of
 from mule.model import MuleModel
 from mule.runtime.engines import SUFFIXES, Runtime, Target, open_engine, runtime_version, write_graph
 from mule.runtime.graphs import (
@@ -34,8 +34,7 @@ from mule.runtime.graphs import (
     graphs_of,
 )
 from mule.runtime.openvino import ClipSize
-from mule.runtime.parity import LIMIT, Parity, ParityError, measured_parity
-from mule.runtime.running import RunningModel, running_anywhere
+from mule.runtime.running import LIMIT, Parity, ParityError, RunningModel, measured_parity, running_anywhere
 
 CARD, FORMAT = "card.json", "mule-export-1"
 
@@ -82,7 +81,7 @@ def export_model(
         target: what is to run them.
         out: the folder; must not exist yet.
         about: goes into the card.
-        limit: see `mule.runtime.parity.LIMIT`.
+        limit: see `mule.runtime.running.LIMIT`.
 
     Raises:
         ParityError: they differ by more than the limit; nothing is left behind.

@@ -2,7 +2,7 @@
 
     context map, boxes ─▶ RoIAlign by two matrices ─▶ relations, clips kept apart by a mask ─▶ outputs, evidence
 
-The weights are those of the model it was made of, and so is every sum; `mule.runtime.parity` measures how near it
+The weights are those of the model it was made of, and so is every sum; `mule.runtime.running` measures how near it
 stays. Seats, whose number depends on the boxes, would be numbers in the graph; a mask has none.
 """
 
@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from mule.core.errors import RangeError
 from mule.features.pooling import RoiSampling
 from mule.model import PooledActors, RelationModel
-from mule.relations.aco import GridRelations
-from mule.relations.attention import RelationBlock
-from mule.relations.factored import FactoredRelations
+from mule.relations.aco import FactoredRelations, GridRelations
+from mule.relations.block import RelationBlock
 from mule.relations.maps import FeatureMixing, MapRelations
 from mule.rivals.networks.acar import AcarRelations
 

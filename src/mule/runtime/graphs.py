@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
 from mule.model import MuleModel, RelationModel
-from mule.runtime.exportable import ContextMaps
 from mule.runtime.flat_head import FlatHead, MapSize, related_by
-from mule.runtime.openvino import ClipSize, RuntimeMissing
+from mule.runtime.openvino import ClipSize, ContextMaps, RuntimeMissing
 
 OPSET = 18
 SEE, DECIDE = "see", "decide"

@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mule.core.errors import TooFewActors
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import box_features, context_map
+from mule.features.pooling import FeatureMaps, box_features, context_map
 from mule.runtime.openvino import Network, RuntimeMissing, require_openvino, require_size
 
 Clip = Float[Tensor, "1 3 _frames _rows _cols"]

@@ -1,17 +1,20 @@
 """A model whose graphs run elsewhere than on torch, behind the calls of the model it was.
 
 clips ─▶ see ─▶ context map ─▶ decide, with boxes ─▶ ModelOutput
+
+How near a model that runs elsewhere stays to the one on torch: made scenes with few and many, and with nobody else.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.core.errors import ShapeError
+from mule.core.errors import MuleError, ShapeError
 from mule.core.records import Evidence
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 from mule.model import ModelOutput, MuleModel, SceneBoxes
 from mule.runtime.engines import Engine
 from mule.runtime.graphs import BOXES, CLIPS, CONTEXT, SAID
@@ -95,3 +98,101 @@ def _calls(
         return latest[0].decide(features[0].maps[0].squeeze(2), boxes)
 
     return see, decide
+
+
+LIMIT = 1e-3
+"""The largest difference of any number, as a share of the largest number beside it, that is let pass."""
+SCENES = ((1, 1, 0), (1, 1, 3), (1, 2, 1), (1, 3, 2), (1, 6, 8), (2, 3, 0), (3, 7, 4))
+"""Clips, actors and objects of the made scenes."""
+NUM_CLIPS = 2
+
+
+class ParityError(MuleError, ArithmeticError):
+    """A model that runs elsewhere says something else than the one on torch."""
+
+
+@dataclass(frozen=True)
+class SceneParity:
+    """Largest differences in one scene, as shares of the largest number."""
+
+    num_clips: int
+    num_actors: int
+    num_objects: int
+    outputs: float
+    features: float
+    evidence: float
+
+    @property
+    def largest(self) -> float:
+        """Of all three."""
+        return max(self.outputs, self.features, self.evidence)
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Of the context maps, and of what is decided in every scene."""
+
+    context: float
+    scenes: tuple[SceneParity, ...]
+
+    @property
+    def largest(self) -> float:
+        """Of everything."""
+        return max(self.context, *(each.largest for each in self.scenes))
+
+
+@torch.inference_mode()
+def measured_parity(model: MuleModel, running: RunningModel, size: ClipSize) -> Parity:
+    """The differences on clips of noise, with boxes here and there; scenes of many clips show two of them by turns."""
+    generator = torch.Generator().manual_seed(0)
+    clips = torch.randn(NUM_CLIPS, 3, *size, generator=generator)
+    maps, context = model.backbone(clips), running.context(clips)
+    scenes: list[SceneParity] = []
+    for num_clips, num_actors, num_objects in SCENES:
+        shown = torch.arange(num_clips) % NUM_CLIPS
+        boxes = SceneBoxes(
+            _made_boxes(num_actors, size, generator),
+            _spread(num_actors, num_clips),
+            _made_boxes(num_objects, size, generator),
+            _spread(num_objects, num_clips),
+        )
+        wanted = model.decide([FeatureMaps(tuple(each[shown] for each in maps.maps), maps.stride)], boxes)
+        got = running.decide(context[shown], boxes)
+        evidence = (
+            share_of_largest(got.evidence.positive, wanted.evidence.positive),
+            share_of_largest(got.evidence.negative, wanted.evidence.negative),
+        )
+        scenes.append(
+            SceneParity(
+                num_clips,
+                num_actors,
+                num_objects,
+                outputs=share_of_largest(got.outputs, wanted.outputs),
+                features=share_of_largest(got.features, wanted.features),
+                evidence=max(evidence),
+            )
+        )
+    # σ(X) of both is what is compared of the maps: the reduction has no place of its own on torch
+    everybody = SceneBoxes(torch.zeros(0, 4), _spread(0, 1), torch.zeros(0, 4), _spread(0, 1))
+    seen = share_of_largest(context.mean(dim=(2, 3)), model.decide([maps], everybody).context)
+    return Parity(seen, tuple(scenes))
+
+
+def share_of_largest(got: Tensor, wanted: Tensor) -> float:
+    """The largest difference as a share of the largest number wanted; infinite where one is not finite."""
+    if got.shape != wanted.shape or not torch.isfinite(got).all():
+        return float("inf")
+    return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
+
+
+def _made_boxes(count: int, size: ClipSize, generator: torch.Generator) -> Float[Tensor, "boxes 4"]:
+    """Boxes within the clip; the first covers all of it."""
+    _, rows, cols = size
+    corners = torch.rand(count, 2, 2, generator=generator).sort(dim=1).values
+    corners[:1] = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    return (corners * torch.tensor([cols, rows])).flatten(1)
+
+
+def _spread(count: int, num_clips: int) -> Int[Tensor, " boxes"]:
+    """The clips of boxes: by turns, not in order; with more clips than boxes some have none."""
+    return (torch.arange(count) * (num_clips - 1)) % max(num_clips, 1)

@@ -3,9 +3,20 @@
 import numpy as np
 
 from mule.core.errors import RangeError
-from mule.stage.beat import Beat, cosine, pulse, sine, smooth, within
-from mule.stage.poses import LEFT, Pose, Series, with_arm, with_trunk
-from mule.stage.skeleton import shoulders_of
+from mule.stage.figure import shoulders_of
+from mule.stage.poses import (
+    LEFT,
+    Beat,
+    Pose,
+    Series,
+    cosine,
+    pulse,
+    sine,
+    smooth,
+    with_arm,
+    with_trunk,
+    within,
+)
 
 _FULL_ARM = 0.315
 

@@ -2,17 +2,22 @@
 
 import numpy as np
 
-from mule.stage.beat import Beat, cosine, pulse, sine, smooth, within
 from mule.stage.poses import (
     ANKLE_HEIGHT,
     LEFT,
     RIGHT,
     STANDING_HEIGHT,
+    Beat,
     Pose,
     Series,
+    cosine,
+    pulse,
+    sine,
+    smooth,
     with_arm,
     with_foot,
     with_trunk,
+    within,
 )
 
 

@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 
-from mule.stage.beat import GAIT_SPEED
 from mule.stage.classes import ACTIONS, VERSION, Scene
 from mule.stage.plans import (
     FIGURE_SCALE,
@@ -17,6 +16,7 @@ from mule.stage.plans import (
     ScenePlan,
     Segment,
 )
+from mule.stage.poses import GAIT_SPEED
 
 PAIR_DISTANCE = {"handshake": 0.60, "high_five": 0.56, "pass_ball": 1.0}
 """Between two actors who do something together, in body heights."""

@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
+from mule.stage.benchmark import StageSet
 from mule.stage.rendering import StageClip
-from mule.stage.stage_set import StageSet
 
 STAGE_1_SHA256 = "20004187b9d0908e5619fcb330e3e7dbd4f38b4905315a2ba1da76cd33fd6c9e"
 """What `benchmark_digest()` gives for version stage-1."""

@@ -1,4 +1,6 @@
-"""Stage as a plain data set for anybody: videos, three tables and a description.
+"""Work spread over processes, done in any order, reported as it gets done.
+
+Stage as a plain data set for anybody: videos, three tables and a description.
 
     OUT/videos/clip_000000.mp4 …
     OUT/actors.csv    video,time_s,x1,y1,x2,y2,actions,actor_id        one row per actor and key time
@@ -14,23 +16,58 @@ import csv
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mule.core.errors import RangeError, VideoError
 from mule.core.files import growing_file
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import VERSION, stage_split
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import StageClip, render_chunks
-from mule.stage.stage_set import StageSet
 from mule.stage.takes import TakeRecipe, plan_take
-from mule.stage.workers import OnProgress, do_all, silent
 from mule.video.encode import VideoWriter
+
+Item = TypeVar("Item")
+OnProgress = Callable[[int, int], None]
+
+
+def silent(num_done: int, num_all: int) -> None:
+    """Progress nobody asked for."""
+
+
+def do_all(
+    work: Callable[[Item], int], items: Sequence[Item], *, workers: int, report: Callable[[int], None]
+) -> None:
+    """Calls `work` on every item; `report` hears how much each did. With one worker no process is started.
+
+    Processes are started afresh (spawn), so `work` must be a function of a module or a partial of one.
+
+    Raises:
+        RangeError: there must be a worker.
+    """
+    if workers < 1:
+        raise RangeError(f"workers must be at least 1; got {workers}.")
+    if workers == 1 or len(items) < 2:
+        for item in items:
+            report(work(item))
+        return
+    with ProcessPoolExecutor(min(workers, len(items)), mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(work, item) for item in items]
+        try:
+            for future in as_completed(waiting):
+                report(future.result())
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
 
 LEAST_VISIBILITY = 0.1
 """Actors of whom less is seen at a key time have no row in actors.csv; they keep theirs in tracks.csv."""

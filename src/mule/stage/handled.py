@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mule.stage.beat import Beat
+from mule.stage.figure import Body, Stand, on_grid
 from mule.stage.motions import arms_of
 from mule.stage.plans import HORIZON, Colour, PropPlan
-from mule.stage.poses import LEFT, RIGHT, Series
+from mule.stage.poses import LEFT, RIGHT, Beat, Series
 from mule.stage.shapes import Accent, Shape
-from mule.stage.skeleton import Body, Stand, on_grid
 
 BALL, HAND_BALL, BOX, BIG_BOX = 0.054, 0.042, 0.105, 0.20
 """Half the width of things, in body heights."""

@@ -7,9 +7,8 @@ have the final word. All motions are periodic in time, at the actor's own tempo,
 from collections.abc import Callable
 
 from mule.stage import arm_motions, body_motions
-from mule.stage.beat import Beat, sine
 from mule.stage.classes import ACTIONS
-from mule.stage.poses import LEFT, RIGHT, STANDING_HEIGHT, Pose, standing, with_trunk
+from mule.stage.poses import LEFT, RIGHT, STANDING_HEIGHT, Beat, Pose, sine, standing, with_trunk
 
 Move = Callable[[Pose, Beat, tuple[int, ...]], Pose]
 

@@ -6,14 +6,12 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from mule.stage.beat import Beat
 from mule.stage.classes import ACTIONS
-from mule.stage.figure import Figure, box_around, figure_of
+from mule.stage.figure import Body, Figure, Stand, body_of, box_around, figure_of
 from mule.stage.handled import Holder, Thing, lying, passed_ball, things_of
 from mule.stage.motions import pose_of
 from mule.stage.plans import FRAME_RATE, ActorPlan, Plan, Segment
-from mule.stage.poses import Series, blended
-from mule.stage.skeleton import Body, Stand, body_of
+from mule.stage.poses import Beat, Series, blended
 
 _BLEND_S = 0.25  # half the time one action takes to become the next
 

@@ -8,13 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from mule.core.errors import RangeError
-from mule.stage.figure import box_around
+from mule.stage.figure import box_around, on_grid
 from mule.stage.handled import Thing
 from mule.stage.performance import Performance, Performer, perform
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.scenes import background
 from mule.stage.shapes import Canvas, paint, paint_shadow
-from mule.stage.skeleton import on_grid
 
 MAX_SIZE = 2160
 _CHUNK_PIXELS = 8_000_000

@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from mule.stage.stage_set import StageSet
+from mule.stage.benchmark import StageSet
 
 
 def clips_per_second(num_clips: int = 200, *, workers: Sequence[int] = (1, 2)) -> dict[int, float]:

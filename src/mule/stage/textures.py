@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from mule.stage.figure import on_grid
 from mule.stage.plans import HORIZON
-from mule.stage.skeleton import on_grid
 
 Field = Float[np.ndarray, "rows cols"]
 Lattice = Float[np.ndarray, "64 64"]

@@ -24,28 +24,23 @@ from mule.core.config import (
     experiment_toml,
     load_experiment,
 )
-from mule.core.errors import WeightsError
+from mule.core.errors import FileError, WeightsError
+from mule.core.processes import is_first, num_ranks, processes, wait_for_all
 from mule.evidence.head import EvidenceHead
 from mule.features.backbones.tiny import TinySlowFast
-from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone
+from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone, find_card
 from mule.features.weights.loading import load_weights
-from mule.features.weights.published import find_card
 from mule.model import KeptMaps, MuleModel, RelationModel
 from mule.objective.primal_dual import Constraint
-from mule.objective.ranks import num_ranks
 from mule.systems.catalogue import SIZES, System, find_system
-from mule.training.chance import seed_chance
-from mule.training.checkpoint import CheckpointError
+from mule.training.checkpoint import CheckpointError, seed_chance
 from mule.training.data import RunData, build_data, known_classes, labels_of
-from mule.training.distributed import is_first, processes, wait_for_all
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
 from mule.training.monitor import Watched
-from mule.training.parts import Listener, Parts, Progress
-from mule.training.run_record import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder
-from mule.training.schedule import Schedule
-from mule.training.step import mixed_precision, trained_parameters
+from mule.training.run_folder import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder
+from mule.training.step import Listener, Parts, Progress, Schedule, mixed_precision, trained_parameters
 from mule.video.transforms import SLOWFAST, Normalisation
 
 TINY = "tiny"
@@ -99,7 +94,7 @@ def _trained(
         progress = run.train()
     except TrainingStopped as error:
         if is_first():
-            with suppress(CheckpointError):  # the disk may be full
+            with suppress(FileError, CheckpointError):  # the disk may be full
                 folder.update(status="stopped", reason=str(error), session=run.timings())
         raise
     if is_first():

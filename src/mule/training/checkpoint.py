@@ -1,4 +1,6 @@
-"""Checkpoints that are whole or not there: all that a step changes, in a folder that appears by one rename.
+"""The state of all chance in a process, as plain values that a checkpoint can hold.
+
+Checkpoints that are whole or not there: all that a step changes, in a folder that appears by one rename.
 
     checkpoints/step-00000400/model.safetensors     weights
                               average.safetensors   their moving average, if there is one
@@ -14,6 +16,7 @@ import io
 import json
 import os
 import pickle
+import random
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -21,13 +24,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.core.errors import MuleError, NotFinite
-from mule.core.files import growing_file, write_to_disk
+from mule.core.files import os_reason, sync_folder, write_to_disk
+
+
+def seed_chance(seed: int, *, rank: int = 0) -> None:
+    """All generators of this process begin anew; ranks differ, so that each drops other units."""
+    words = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(3, np.uint32).tolist()
+    torch.manual_seed(words[0])
+    np.random.seed(words[1])
+    random.seed(words[2])
+
+
+def chance_state() -> dict[str, Any]:
+    """Where the generators of torch, NumPy and Python are."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
+        "python": random.getstate(),
+    }
+
+
+def set_chance_state(state: Mapping[str, Any]) -> None:
+    """Goes on where `chance_state` was."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+
 
 NAME = re.compile(r"step-(\d{8,})")
 MODEL, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"
@@ -77,12 +112,12 @@ class Checkpoints:
             if place.exists():
                 self._remove(place)
             growing.rename(place)
-            _to_disk(self.folder)
+            sync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(growing, ignore_errors=True)
             size_mb = sum(map(len, files.values())) / 2**20
             raise CheckpointError(
-                f"{place}: a checkpoint of {size_mb:.1f} MB must be written here; {_reason(error)}. Nothing "
+                f"{place}: a checkpoint of {size_mb:.1f} MB must be written here; {os_reason(error)}. Nothing "
                 "half-written was left."
             ) from error
         self._forget({*self.steps()[-NUM_KEPT:], best_step})
@@ -134,7 +169,7 @@ class Checkpoints:
         except CheckpointError:
             raise
         except (OSError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
-            raise CheckpointError(f"{place}: cannot be read ({_reason(error)}).") from error
+            raise CheckpointError(f"{place}: cannot be read ({os_reason(error)}).") from error
 
     def sweep(self) -> None:
         """Removes what killed runs left half-written."""
@@ -149,22 +184,6 @@ class Checkpoints:
         leaving = place.with_name(f".{place.name}.{os.getpid()}.old")
         place.rename(leaving)  # a folder that is half removed must not look like a checkpoint
         shutil.rmtree(leaving, ignore_errors=True)
-
-
-def write_whole(path: Path, content: bytes | str) -> None:
-    """The content at `path`, on the disk, all of it or what was there before.
-
-    Raises:
-        CheckpointError: the disk is full, or the file may not be written.
-    """
-    try:
-        with growing_file(path) as growing:
-            write_to_disk(growing, content.encode() if isinstance(content, str) else content)
-        _to_disk(path.parent)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: must be written; {_reason(error)}. What was there is as it was."
-        ) from error
 
 
 def weights_file(weights: Weights, metadata: Mapping[str, str]) -> bytes:
@@ -189,18 +208,7 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     folder.mkdir()
     for name, content in files.items():
         write_to_disk(folder / name, content)
-    _to_disk(folder)
-
-
-def _to_disk(folder: Path) -> None:
-    """Makes names of a folder survive a loss of power, where the system knows how."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder)
 
 
 def _require_finite(checkpoint: Checkpoint) -> None:
@@ -218,9 +226,3 @@ def _not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -14,27 +14,23 @@ from jaxtyping import Bool, Int
 
 from mule.core.config import ConfigError, Experiment, LabelsOf, StageData, TableData
 from mule.core.errors import VideoError
-from mule.data.batches.backgrounds import OtherBackground
+from mule.core.files import file_stamp
+from mule.core.processes import is_first, num_ranks, own_rank, wait_for_all
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
-from mule.data.batches.samples import ClipSample
+from mule.data.batches.other_clips import OtherBackground, UndoneMotion
+from mule.data.batches.samples import ClipSample, ClipView, TrainingView, ViewedClip, WholeView
 from mule.data.batches.sampling import ClipSampler, class_balanced_weights
-from mule.data.batches.undone_motion import UndoneMotion
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
-from mule.data.batches.views import ClipView, TrainingView, ViewedClip, WholeView
 from mule.data.split.matching import boxes_for_training
 from mule.data.split.sides import OpenSetSides, apply_split
 from mule.data.split.splits import Split, read_split, table_digest
-from mule.data.table.files import read_actor_table, read_object_table
+from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
-from mule.features.weights.download import file_stamp
-from mule.objective.ranks import num_ranks
-from mule.stage.cache import render_to_cache
+from mule.stage.benchmark import StageSet
 from mule.stage.classes import stage_split
-from mule.stage.stage_clips import StageClips
-from mule.stage.stage_set import StageSet
-from mule.training.distributed import is_first, own_rank, wait_for_all
-from mule.training.parts import Batches
+from mule.stage.clips import StageClips, render_to_cache
+from mule.training.step import Batches
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation
 

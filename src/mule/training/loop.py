@@ -1,4 +1,6 @@
-"""The loop around the step: epochs, validation, checkpoints, and what is told to people.
+"""Validation: what a model says of known actors that it was not trained on, whole frames and no chance.
+
+The loop around the step: epochs, validation, checkpoints, and what is told to people.
 
     restore ─▶ ╭─ batch ─▶ step ─▶ every n steps: checkpoint ─╮ ─▶ validate ─▶ checkpoint ─▶ next epoch
                ╰──────────────────────────────────────────────╯                       └─▶ done: the run's weights
@@ -6,33 +8,86 @@
 Killed at any moment and resumed, a run on one CPU ends with the same bits as one that was left alone.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from time import perf_counter
 
+import torch
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from mule.core.config import TrainingSettings
+from mule.core.config import LabelsOf, TrainingSettings
 from mule.core.errors import MuleError, NotFinite, RangeError
-from mule.data.batches.batches import ActorBatch
-from mule.data.batches.loading import worker_loss_explained
-from mule.objective.primal_dual import PrimalDual, StepReport
-from mule.training.chance import chance_state, seed_chance, set_chance_state
-from mule.training.checkpoint import Checkpoint, Checkpoints
-from mule.training.curves import NO_TENSORBOARD, Curves
-from mule.training.distributed import (
+from mule.core.processes import (
     average_buffers,
     everyones,
+    gathered,
     is_first,
     over_ranks,
     own_rank,
     share_weights,
     wait_for_all,
 )
-from mule.training.monitor import Monitor, Validation
-from mule.training.parts import Listener, Parts, Progress
-from mule.training.run_record import RunFolder
-from mule.training.step import Backward, batch_objective, freeze_norms, trained_parameters
-from mule.training.validation import validated
+from mule.core.records import Evidence
+from mule.data.batches.batches import ActorBatch
+from mule.data.batches.loading import worker_loss_explained
+from mule.model import ModelOutput
+from mule.objective.primal_dual import PrimalDual, StepReport
+from mule.training.checkpoint import Checkpoint, Checkpoints, chance_state, seed_chance, set_chance_state
+from mule.training.monitor import Monitor, Validation, validation_of
+from mule.training.run_folder import NO_TENSORBOARD, Curves, RunFolder
+from mule.training.step import (
+    Backward,
+    Batches,
+    Listener,
+    Parts,
+    Progress,
+    batch_objective,
+    evaluating,
+    freeze_norms,
+    labels_in,
+    said_of,
+    scene_boxes,
+    trained_parameters,
+)
+
+
+def validated(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    device: torch.device,
+    precision: AbstractContextManager[object] | None = None,
+    outputs_can_die: bool = False,
+    labels_of: LabelsOf = "actors",
+) -> Validation:
+    """What is found on one epoch of the batches, on all processes together and the same on each.
+
+    Raises:
+        RangeError: a process has no clip, or no actor does any of the actions.
+    """
+    outputs: list[ModelOutput] = []
+    labels: list[Tensor] = []
+    with evaluating(model):
+        for batch in batches:
+            if batch.num_clips:
+                here = batch.to(device)
+                with precision or nullcontext():
+                    said = model(here.pixels, scene_boxes(here))
+                outputs.append(said_of(said, labels_of))
+                labels.append(labels_in(here, labels_of))
+    batches.close()
+    if not over_ranks(float(len(outputs)), device, least=True):
+        raise RangeError(
+            "every process must have clips to validate on; one has none. Use more clips or fewer processes."
+        )
+    evidence = Evidence(
+        positive=gathered(torch.cat([each.evidence.positive for each in outputs])),
+        negative=gathered(torch.cat([each.evidence.negative for each in outputs])),
+    )
+    raw = gathered(torch.cat([each.outputs for each in outputs]))
+    everyones_labels = gathered(torch.cat(labels))
+    return validation_of(raw, evidence, everyones_labels, outputs_can_die=outputs_can_die)
 
 
 class TrainingStopped(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do

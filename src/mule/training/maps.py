@@ -13,19 +13,17 @@ from torch import nn
 
 from mule.core.config import ConfigError, Experiment, StageData, TableData
 from mule.core.errors import FeatureFileError
+from mule.core.files import sha256_while_unchanged
+from mule.core.processes import is_first, wait_for_all
 from mule.data.batches.batches import BatchClip, batch_of
-from mule.data.batches.samples import ClipSamples
-from mule.data.batches.views import ClipView
-from mule.data.table.files import read_actor_table
+from mule.data.batches.samples import ClipSamples, ClipView
+from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.features.cache import video_stamp
-from mule.features.extraction import Extraction, Extractor
+from mule.features.extraction import Extraction, Extractor, FrozenBackbone, frozen_backbone, recipe_of
 from mule.features.feature_files import VideoFeatures, read_features, write_features
-from mule.features.frozen import FrozenBackbone, frozen_backbone, recipe_of
 from mule.features.pooling import context_map
-from mule.features.weights.cards import WeightCard
-from mule.features.weights.download import sha256_while_unchanged
-from mule.features.weights.published import find_card
+from mule.features.weights.cards import WeightCard, find_card
 from mule.runtime.openvino import compiled_frozen
 from mule.training.data import (
     Noted,
@@ -38,9 +36,8 @@ from mule.training.data import (
     videos_of,
     views,
 )
-from mule.training.distributed import is_first, wait_for_all
 from mule.training.kept_maps import KeptBatches, KeptClip, kept_samples, kept_table, labelled_actors
-from mule.training.run_record import MODEL
+from mule.training.run_folder import MODEL
 from mule.video.clips import exact
 from mule.video.sources import video_source
 from mule.video.transforms import Normalisation

@@ -1,29 +1,168 @@
-"""One step of training: a batch through the model, the objective of the whole batch, and its gradient.
+"""The learning rate over time: a number for every step, and nothing to remember.
+
+What a training is made of, and how far it is.
+
+One step of training: a batch through the model, the objective of the whole batch, and its gradient.
 
 The batch may lie on several ranks. Loss and constraints are then those of the whole batch, the same number on every
 rank, and gradients averaged over ranks are those of one process that had seen it all.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mule.core.config import LabelsOf
-from mule.core.errors import NotFinite
+from mule.core.errors import NotFinite, RangeError
+from mule.core.processes import average_gradients, gather_actors, over_ranks
 from mule.data.batches.batches import ActorBatch
+from mule.data.batches.sampling import ClipSampler
 from mule.model import ModelOutput, SceneBoxes
-from mule.objective.primal_dual import Objective
-from mule.objective.ranks import gather_actors
-from mule.training.distributed import average_gradients, over_ranks
+from mule.objective.primal_dual import Constraint, MeasuresWith, Objective
+from mule.systems.catalogue import SystemObjective
+from mule.training.monitor import Validation, Watched
 
-Targets = Shaped[Tensor, "actors classes"]
+
+@dataclass(frozen=True)
+class Schedule:
+    """A linear rise, then a constant rate, one that falls at milestones, or a cosine. Lengths are in steps."""
+
+    lr: float
+    num_steps: int
+    """Of the whole training, the rise included."""
+    kind: Literal["constant", "step", "cosine"] = "constant"
+    warmup_steps: int = 0
+    warmup_lr: float = 0.0
+    """Of the first step, if there is a rise (Goyal et al. 2017)."""
+    milestones: tuple[int, ...] = ()
+    """Steps from which on the rate is multiplied by `factor` once more."""
+    factor: float = 0.1
+    final_share: float = 0.0
+    """What is left of the rate at the end of a cosine."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup_steps <= self.num_steps:
+            raise RangeError(
+                f"the rise must end within the training; it takes {self.warmup_steps} of {self.num_steps} steps. Lower "
+                "schedule.warmup_epochs, or train longer."
+            )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return self.warmup_lr + (self.lr - self.warmup_lr) * step / self.warmup_steps
+        if self.kind == "step":
+            return self.lr * self.factor ** sum(step >= milestone for milestone in self.milestones)
+        if self.kind == "cosine":
+            done = (step - self.warmup_steps) / max(self.num_steps - self.warmup_steps, 1)
+            falling = (1 + math.cos(math.pi * min(done, 1.0))) / 2
+            return self.lr * (self.final_share + (1 - self.final_share) * falling)
+        return self.lr
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """What hands out batches, epoch by epoch, and can go on where another one stopped (`ClipLoader`)."""
+
+    sampler: ClipSampler
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+        ...
+
+    def __len__(self) -> int:
+        """Batches that are left of this epoch."""
+        ...
+
+    def __iter__(self) -> Iterator[ActorBatch]:
+        """These."""
+        ...
+
+    def close(self) -> None:
+        """Ends whoever reads ahead."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch comes from."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on there."""
+        ...
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """Who is told how training goes."""
+
+    def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
+        """A step was made; `values` are those of its line in the metrics."""
+        ...
+
+    def validated(self, step: int, epoch: int, found: Validation) -> None:
+        """The model was validated after so many epochs."""
+        ...
+
+    def noted(self, sentence: str) -> None:
+        """Something that people should read: a warning, or what is not available."""
+        ...
+
+
+class Silence:
+    """Nobody listens."""
+
+    def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def validated(self, step: int, epoch: int, found: Validation) -> None:
+        """Nothing."""
+
+    def noted(self, sentence: str) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a training is made of, on this process."""
+
+    model: nn.Module
+    objective: SystemObjective
+    constraints: Mapping[str, Constraint]
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    train: Batches
+    val: Batches
+    watched: Watched
+    device: torch.device
+    seed: int
+    inner_steps: int = 1
+    measures_with: MeasuresWith = "own_pass"
+    clip_norm: float | None = None
+    freezes_norms: bool = False
+    precision: AbstractContextManager[object] | None = None
+    labels_of: LabelsOf = "actors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is."""
+
+    step: int = 0
+    best_step: int | None = None
+    best_mean_ap: float | None = None
+    epochs_since_best: int = 0
+    num_empty: int = 0
+    """Batches that were left out because on some process nothing of them could be read."""
+
+
 Forward = Callable[[Sequence[Tensor], SceneBoxes], ModelOutput]
-SystemObjective = Callable[[ModelOutput, Targets, float], Objective]
 
 
 def scene_boxes(batch: ActorBatch) -> SceneBoxes:

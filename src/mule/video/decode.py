@@ -25,8 +25,7 @@ from av.video.stream import VideoStream
 from jaxtyping import UInt8
 
 from mule.core.errors import VideoError
-from mule.video.facts import DecodeReport, VideoFacts
-from mule.video.sources import LiveStream, VideoFile, VideoSource
+from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource
 from mule.video.transforms import short_side_size
 
 MAX_PIXELS = 64_000_000

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mule.core.errors import VideoError
 from mule.video.decode import Picture, VideoFrame, read_image, upright_size
-from mule.video.facts import DecodeReport, VideoFacts
-from mule.video.sources import ImageSequence
+from mule.video.sources import DecodeReport, ImageSequence, VideoFacts
 
 
 class ImageFrames:

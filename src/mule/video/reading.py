@@ -1,4 +1,12 @@
-"""Clips and single frames from any source: every frame is decoded once, however many clips it belongs to.
+"""Frames side by side in memory, so that clips which overlap are views of the same pixels.
+
+frames of the reel   │ 40 │ 41 │ 42 │ 43 │ 44 │ 45 │ 46 │ 47 │ room for more
+one clip               ╰─────────┴─────────╯
+the next                         ╰─────────┴─────────╯
+
+A frame that a clip shows several times, at the edge of a video or at a rate above the video's own, lies there as often.
+
+Clips and single frames from any source: every frame is decoded once, however many clips it belongs to.
 
 The frame on screen at a time is the last one that appeared at or before it, give or take `SAME_INSTANT_S`.
 Before the first frame it is the first, after the last it is the last; such times are counted as clamped.
@@ -9,6 +17,7 @@ Memory is that of the clips under way and held, not of the video.
 """
 
 import math
+import weakref
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -26,11 +35,81 @@ from torch import Tensor
 from mule.core.errors import RangeError, VideoError
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
 from mule.video.decode import Picture, RgbConverter, VideoFrames
-from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.images import ImageFrames
-from mule.video.reel import Image, Reel
-from mule.video.sources import ImageSequence, VideoSource, video_source
+from mule.video.sources import DecodeReport, ImageSequence, VideoFacts, VideoSource, video_source
 from mule.video.transforms import resized, short_side_size
+
+Image = UInt8[np.ndarray, "rows cols channels"]
+
+
+class Reel:
+    """The frames that clips ask for, numbered from zero in the order they are shown.
+
+    They lie on a strip of memory. Once that is full, frames which are still needed move to another: the strip
+    before, if nobody holds a clip of it any more, else a new one. So no clip changes once it was handed out.
+    """
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self._strip = self._strip_before = Strip(0, size)
+        self._size = size
+        self._first = 0
+        self._end = 0
+
+    @property
+    def room(self) -> int:
+        """How many frames can be appended before `make_room` is called."""
+        return len(self._strip.images) - (self._end - self._first)
+
+    def make_room(self, num_frames: int, *, needed_from: int | None) -> None:
+        """Room for so many frames more. Those before number `needed_from` are forgotten; all, if it is None."""
+        first = self._end if needed_from is None else needed_from
+        needed = self._strip.images[first - self._first : self._end - self._first]
+        strip = self._strip_before
+        if strip.is_held or len(strip.images) < len(needed) + num_frames:
+            # Longer than it must be, so that it will do again: memory that is new costs more than copying.
+            strip = Strip(2 * max(len(needed), num_frames), self._size)
+        strip.images[: len(needed)] = needed
+        self._strip, self._strip_before = strip, self._strip
+        self._first = first
+
+    def append(self, image: Image, *, times: int = 1) -> range:
+        """The numbers of a frame that is laid down so many times in a row; its pixels are copied."""
+        numbers = range(self._end, self._end + times)
+        self._strip.images[self._end - self._first : numbers.stop - self._first] = image
+        self._end = numbers.stop
+        return numbers
+
+    def frames(self, numbers: Sequence[int]) -> UInt8[Tensor, "frames channels rows cols"]:
+        """The frames of these numbers: a view of the reel if they are evenly apart, else a copy."""
+        places = np.subtract(numbers, self._first)
+        steps = np.diff(places)
+        step = steps[0] if len(steps) else 1
+        if step < 1 or (steps != step).any():
+            images = self._strip.images[places]
+        else:
+            images = self._strip.lend(slice(places[0], places[-1] + 1, step))
+        return torch.from_numpy(images).permute(0, 3, 1, 2)
+
+
+class Strip:
+    """Memory for some frames, and who looks at it."""
+
+    def __init__(self, num_frames: int, size: tuple[int, int]) -> None:
+        self.images = np.empty((num_frames, *size, 3), np.uint8)
+        self._views: list[weakref.ref[np.ndarray]] = []
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a view is alive: torch keeps it as long as any tensor shares its memory."""
+        self._views = [view for view in self._views if view() is not None]
+        return bool(self._views)
+
+    def lend(self, places: slice) -> UInt8[np.ndarray, "frames rows cols channels"]:
+        """A view of some frames; as long as it lives, this memory is held."""
+        view = self.images[places]
+        self._views.append(weakref.ref(view))
+        return view
+
 
 Scaler = Literal["torch", "swscale"]
 Frames = VideoFrames | ImageFrames

@@ -12,9 +12,8 @@ from torch.utils.data import Dataset, get_worker_info
 
 from mule.core.errors import MuleError, RangeError
 from mule.data.batches.batches import ActorBatch, BatchClip, batch_of
-from mule.data.batches.samples import ClipSample, ClipSamples, sample_at
+from mule.data.batches.samples import ClipSample, ClipSamples, ClipView, sample_at
 from mule.data.batches.sampling import BatchOrder, ClipSampler
-from mule.data.batches.views import ClipView
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import ShapeError
-from mule.data.batches.samples import ClipName, ClipSample
-from mule.data.batches.views import ViewedClip
+from mule.data.batches.samples import ClipName, ClipSample, ViewedClip
 from mule.video.transforms import normalised
 
 _FRAMES_AT_ONCE = 2

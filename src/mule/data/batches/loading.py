@@ -24,9 +24,8 @@ from mule.core.errors import MuleError, RangeError, VideoError
 from mule.core.heap import keep_freed_memory
 from mule.data.batches.batch_reading import BatchReader, ReadBatch, SkippedClip, SkipRule
 from mule.data.batches.batches import ActorBatch
-from mule.data.batches.samples import ClipSamples
+from mule.data.batches.samples import ClipSamples, ClipView
 from mule.data.batches.sampling import BatchOrder, ClipSampler
-from mule.data.batches.views import ClipView
 
 _MOST_SHOWN = 10
 _DEATH_S = 5.0

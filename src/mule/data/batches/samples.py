@@ -2,17 +2,25 @@
 
 A data set is anything that gives such samples by position (`ClipSamples`). It goes to worker processes as it is,
 so it must pickle. Where it lies on a disk is its own affair.
+
+Views of a clip, as a backbone is to see it: the paper's augmentation in training, the whole frame in testing.
+
+Boxes move with the pixels. What a crop has lost is left out of the view, and the view says who stayed.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
 from mule.core.errors import RangeError, ShapeError
+from mule.detection.boxes import px_from_unit
+from mule.video import transforms
+from mule.video.transforms import SLOWFAST, Normalisation, normalised
 
 WHOLE_FRAME = (0.0, 0.0, 1.0, 1.0)
 """The box of an actor that nobody pointed out: all of the frame."""
@@ -106,3 +114,152 @@ def _require_unit_boxes(boxes: Float[Tensor, "boxes 4"], whose: str) -> None:
             f"{whose} boxes must have 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1, in fractions of the frame; box {row} "
             f"is {[round(value, 4) for value in boxes[row].tolist()]}. Are they in pixels?"
         )
+
+
+Boxes = Float[Tensor, "boxes 4"]
+
+
+@dataclass(frozen=True)
+class ViewedClip:
+    """One clip as a backbone sees it; boxes are in pixels of this view."""
+
+    frames: Num[Tensor, "frames channels rows cols"]
+    """RGB of 0 to 255, not yet normalised: a batch does that as it writes the pixels into their place."""
+    normalisation: Normalisation
+    actor_boxes_xyxy_px: Float[Tensor, "actors 4"]
+    actor_index: Int[Tensor, " actors"]
+    """Which of the sample's actors these are, in order; the others are not in view."""
+    object_boxes_xyxy_px: Float[Tensor, "objects 4"]
+    object_index: Int[Tensor, " objects"]
+    """Which of the sample's objects these are."""
+
+    @property
+    def pixels(self) -> Float[Tensor, "channels frames rows cols"]:
+        """The frames as the backbone wants them."""
+        return normalised(self.frames, self.normalisation)
+
+
+ClipView = Callable[[ClipSample, Generator], ViewedClip]
+"""A view of a sample; all its chance comes from the generator."""
+
+
+@dataclass(frozen=True)
+class TrainingView:
+    """A random size, square, mirror image, edge of the boxes and colour: how the paper's protocol trains on AVA.
+
+    Sizes and flips are PySlowFast's, the box jitter ACAR-Net's and MULE's. There the colours stay as they are, so
+    their strengths are 0 here; 0.4 each is what PySlowFast takes where it is switched on.
+    """
+
+    short_sides_px: tuple[int, int] | None = (256, 320)
+    """The short side is drawn evenly from these; None leaves frames in their size."""
+    crop_px: int | None = 224
+    """Side of the square, anywhere in the frame; None keeps the whole frame."""
+    flip_probability: float = 0.5
+    box_jitter: float = 0.075
+    """Every edge moves by up to this share of the box's width or height, within the frame. A box that is the whole
+    frame stays so."""
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    normalisation: Normalisation = SLOWFAST
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.flip_probability <= 1:
+            raise RangeError(f"flip_probability must lie in [0, 1]; got {self.flip_probability}.")
+        if not 0 <= self.box_jitter < 0.5:
+            raise RangeError(
+                f"box_jitter must lie in [0, 0.5), or boxes may turn inside out; got {self.box_jitter}."
+            )
+
+    def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:
+        """One view of the clip; the next one differs."""
+        boxes = self._jittered(_all_boxes(sample), generator)
+        frames, boxes, kept = _in_sight(sample, boxes)
+        view = self._framed(frames, boxes, generator)
+        if max(self.brightness, self.contrast, self.saturation) > 0:
+            recoloured = transforms.jitter_colours(
+                view.frames,
+                brightness=self.brightness,
+                contrast=self.contrast,
+                saturation=self.saturation,
+                generator=generator,
+            )
+            view = replace(view, frames=recoloured)
+        return _viewed(sample, view, kept, self.normalisation)
+
+    def _framed(self, frames: Tensor, boxes: Boxes, generator: Generator) -> transforms.View:
+        short_side = min(frames.shape[2:])
+        short_sides = self.short_sides_px or (short_side, short_side)
+        if self.crop_px is not None:
+            return transforms.random_view(
+                frames,
+                boxes,
+                short_sides_px=short_sides,
+                crop_px=self.crop_px,
+                flip_probability=self.flip_probability,
+                generator=generator,
+            )
+        chosen_px = transforms.random_short_side(*short_sides, generator)
+        view = transforms.whole_view(frames, boxes, short_side_px=chosen_px)
+        if torch.rand((), generator=generator).item() >= self.flip_probability:
+            return view
+        frames, boxes = transforms.flip(view.frames, view.boxes_xyxy_px)
+        return replace(view, frames=frames, boxes_xyxy_px=boxes)
+
+    def _jittered(self, boxes_unit: Boxes, generator: Generator) -> Boxes:
+        moved = transforms.jitter_boxes(boxes_unit, self.box_jitter, generator).clamp(0, 1)
+        is_whole = (boxes_unit == boxes_unit.new_tensor(WHOLE_FRAME)).all(dim=1, keepdim=True)
+        return torch.where(is_whole, boxes_unit, moved)
+
+
+@dataclass(frozen=True)
+class WholeView:
+    """The whole frame with its short side at a fixed length: how AVA is tested. Nothing is left to chance."""
+
+    short_side_px: int | None = 256
+    """None leaves frames in their size."""
+    normalisation: Normalisation = SLOWFAST
+
+    def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:  # noqa: ARG002 - one call for all views
+        """The view of the clip, the same every time."""
+        frames, boxes, kept = _in_sight(sample, _all_boxes(sample))
+        short_side_px = min(frames.shape[2:]) if self.short_side_px is None else self.short_side_px
+        view = transforms.whole_view(frames, boxes, short_side_px=short_side_px)
+        return _viewed(sample, view, kept, self.normalisation)
+
+
+SMALL_TRAINING_VIEW = TrainingView(short_sides_px=None, crop_px=None)
+"""For clips that are small already, such as Stage's 96 × 128: in their size, uncropped."""
+SMALL_WHOLE_VIEW = WholeView(short_side_px=None)
+
+
+def _all_boxes(sample: ClipSample) -> Boxes:
+    return torch.cat([sample.actor_boxes_xyxy_unit, sample.object_boxes_xyxy_unit])
+
+
+def _in_sight(
+    sample: ClipSample, boxes_unit: Boxes
+) -> tuple[Tensor, Float[Tensor, "kept 4"], Int[Tensor, " kept"]]:
+    """The frames, boxes in their pixels, and which ones: a sliver beyond the last pixel covers none and is gone."""
+    rows, cols = sample.frames.shape[2:]
+    boxes = px_from_unit(boxes_unit, width_px=cols, height_px=rows)
+    _, is_visible = transforms.clip_boxes(boxes, rows, cols)
+    kept = torch.nonzero(is_visible).flatten()
+    return sample.frames, boxes[kept], kept
+
+
+def _viewed(
+    sample: ClipSample, view: transforms.View, kept: Int[Tensor, " boxes"], normalisation: Normalisation
+) -> ViewedClip:
+    num_actors = len(sample.actor_boxes_xyxy_unit)
+    boxes, kept = view.boxes_xyxy_px[view.is_visible], kept[view.is_visible]
+    is_actor = kept < num_actors
+    return ViewedClip(
+        frames=view.frames,
+        normalisation=normalisation,
+        actor_boxes_xyxy_px=boxes[is_actor],
+        actor_index=kept[is_actor],
+        object_boxes_xyxy_px=boxes[~is_actor],
+        object_index=kept[~is_actor] - num_actors,
+    )

@@ -19,9 +19,8 @@ from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSample
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.detection.detections import DEFAULT_MAX_OBJECTS
 from mule.video.clips import AVA_CLIP, ClipShape, ClipWindow, clip_window, spread_windows
-from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.reading import Scaler, read_clips, video_facts
-from mule.video.sources import ImageSequence, VideoSource, video_source
+from mule.video.sources import DecodeReport, ImageSequence, VideoFacts, VideoSource, video_source
 
 _TICKS_PER_S = 1000
 _WHOLE_VIDEO_TICK = 2**40

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mule.core.errors import VideoError
+from mule.core.files import write_file
 from mule.core.text_rows import Problems, read_named_columns, shown
 from mule.data.convert.conversion import (
     WHOLE_FRAME,
@@ -28,7 +29,6 @@ from mule.data.convert.conversion import (
 from mule.data.split.splits import NAMES_SHOWN
 from mule.data.table.table import ACTION_SEPARATOR, ActorTable
 from mule.data.table.videos import find_videos, probe_videos
-from mule.data.table.writing import write_whole
 from mule.video.clips import key_times
 
 LABELS, CLIPS = "labels.csv", "clips"
@@ -109,7 +109,7 @@ def write_takes(path: Path, takes: Iterable[Take], *, block_scenes: int = BLOCK_
                 block = f"{take.kind}-block-{(take.scene - 1) // block_scenes + 1}"
                 writer.writerow((take.video, f"{take.kind}-{take.scene}", take.camera, block))
 
-    write_whole(path, write)
+    write_file(path, write)
 
 
 def _take(video: str, scene: str, camera: str, actions: str, line: int, problems: Problems) -> Take | None:

@@ -15,20 +15,22 @@ from fractions import Fraction
 from pathlib import Path
 
 from mule.core.errors import AnnotationError
+from mule.core.files import write_file
 from mule.core.text_rows import Problems, numbers, shown
 from mule.data.convert.action_rows import read_action_rows
-from mule.data.convert.conversion import ConversionReport, SizePx, UnitBox
-from mule.data.convert.tracked_boxes import (
+from mule.data.convert.conversion import (
     NO_ACTION,
     BoxSettings,
+    ConversionReport,
     Sighting,
     Sightings,
+    SizePx,
+    UnitBox,
     is_frame_number,
     table_and_report,
 )
-from mule.data.convert.xml_reading import read_xml
+from mule.data.convert.cvat import read_xml
 from mule.data.table.table import ActorTable
-from mule.data.table.writing import write_whole
 
 FRAME_RATE = Fraction(25)
 SIZE_PX = (384, 288)
@@ -73,7 +75,7 @@ def write_sequences(path: Path, videos: Iterable[str]) -> None:
             writer.writerow(("video", "sequence"))
             writer.writerows((video, sequence_of(video)) for video in videos)
 
-    write_whole(path, write)
+    write_file(path, write)
 
 
 def _sightings(path: Path, settings: BoxSettings) -> Sightings:

@@ -15,8 +15,15 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import read_lines, shown
-from mule.data.convert.conversion import ConversionReport, PlacedProblems, SizePx
-from mule.data.convert.tracked_boxes import BoxSettings, Sighting, Sightings, table_and_report
+from mule.data.convert.conversion import (
+    BoxSettings,
+    ConversionReport,
+    PlacedProblems,
+    Sighting,
+    Sightings,
+    SizePx,
+    table_and_report,
+)
 from mule.data.table.table import ActorTable
 
 Json = Any

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import RangeError
+from mule.core.files import write_file
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import VideoOnDisk
-from mule.data.table.writing import write_whole
 from mule.video.clips import SAME_INSTANT_S, exact
 
 LEAST_LENGTH_S = Fraction(1, 2)
@@ -186,7 +186,7 @@ def composite_table(table: ActorTable, composites: Sequence[Composite]) -> Actor
 
 def write_sources(path: Path, table: ActorTable, composites: Sequence[Composite]) -> None:
     """Where each tile comes from: composite, tile, and the video, row (from 1) and key time of its clip."""
-    write_whole(path, lambda unfinished: _write_sources(unfinished, table, composites))
+    write_file(path, lambda unfinished: _write_sources(unfinished, table, composites))
 
 
 def _write_sources(path: Path, table: ActorTable, composites: Sequence[Composite]) -> None:

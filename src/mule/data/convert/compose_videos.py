@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mule.core.errors import VideoError
 from mule.data.convert.compose import Composite, Source, composite_table, write_sources
-from mule.data.table.files import write_actor_table
 from mule.data.table.table import ActorTable
+from mule.data.table.writing import write_actor_table
 from mule.video.clips import ClipWindow
 from mule.video.encode import VideoWriter
 from mule.video.reading import read_clips

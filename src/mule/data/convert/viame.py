@@ -14,9 +14,9 @@ from pathlib import Path
 
 from mule.core.errors import AnnotationError, VideoError
 from mule.core.text_rows import numbers, read_chunks, shown
-from mule.data.convert.conversion import ConversionReport
-from mule.data.convert.tracked_boxes import (
+from mule.data.convert.conversion import (
     BoxSettings,
+    ConversionReport,
     Sighting,
     Sightings,
     is_frame_number,

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import RangeError
-from mule.data.table.joining import joined_tables
-from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.table.table import ActorTable, ObjectTable, joined_tables
 from mule.detection.boxes import iou_matrix
 from mule.detection.detections import PAPER_ACTOR_SCORE
 

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict
 
 from mule.core.errors import TooFewActors
+from mule.core.files import write_file
 from mule.data.split.leakage import (
     CONVENTION,
     MetAction,
@@ -19,7 +20,6 @@ from mule.data.split.leakage import (
 )
 from mule.data.split.splits import SIDES, Split, listed, table_digest
 from mule.data.table.table import ActorTable
-from mule.data.table.writing import write_whole
 
 UsedRows = Mapping[str, Int[np.ndarray, " used"]]
 
@@ -120,7 +120,7 @@ class SplitReport(_Frozen):
     def write(self, path: Path) -> None:
         """The report as JSON, whole or not at all."""
         text = self.model_dump_json(indent=2) + "\n"
-        write_whole(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+        write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
 
 
 def found_leakage(

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from mule.core.errors import AnnotationError, RangeError
+from mule.core.files import write_file
 from mule.data.table.table import ActorTable
-from mule.data.table.writing import write_whole
 
 FORMAT = "mule-split-1"
 NAMES_SHOWN = 5
@@ -171,7 +171,7 @@ def table_digest(table: ActorTable) -> str:
 
 def write_split(split: Split, path: Path) -> None:
     """The split as TOML, with its digest; the file appears whole or not at all."""
-    write_whole(path, lambda unfinished: unfinished.write_text(_toml(split), encoding="utf-8"))
+    write_file(path, lambda unfinished: unfinished.write_text(_toml(split), encoding="utf-8"))
 
 
 def read_split(path: Path, *, accept_edits: bool = False) -> Split:

@@ -21,8 +21,8 @@ from mule.data.table.checks import (
     note_beyond_videos,
     note_repeated,
     note_spelled_twice,
+    read_parquet_columns,
 )
-from mule.data.table.parquet import read_parquet_columns
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,

@@ -2,6 +2,13 @@
 
 A row is one actor at one key time. An actor is a name within a video; a row without a name is an actor of its own.
 Rows of one video and key time make a clip.
+
+The counts of a table as one picture. The only module of data sets that draws with matplotlib: mule[plots].
+
+    summary │ labels per actor │ actors per clip
+    rows of each class         │ what comes with it
+
+Both parts below show one class per line, most frequent first. All lengths here are in inches.
 """
 
 import csv
@@ -10,12 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
+from mule.core.errors import MuleError
+from mule.core.files import write_file
 from mule.data.table.table import ActorTable
-from mule.data.table.writing import write_whole
 
 _ROWS_AT_A_TIME = 1 << 16
 
@@ -117,9 +126,9 @@ def write_stats(stats: TableStats, folder: Path) -> list[Path]:
         AnnotationError: a file cannot be written.
     """
     return [
-        write_whole(folder / "stats.json", lambda path: path.write_text(_json(stats), encoding="utf-8")),
-        write_whole(folder / "classes.csv", lambda path: _write_csv(path, ClassCounts, stats.classes)),
-        write_whole(folder / "pairs.csv", lambda path: _write_csv(path, ClassPair, stats.pairs())),
+        write_file(folder / "stats.json", lambda path: path.write_text(_json(stats), encoding="utf-8")),
+        write_file(folder / "classes.csv", lambda path: _write_csv(path, ClassCounts, stats.classes)),
+        write_file(folder / "pairs.csv", lambda path: _write_csv(path, ClassPair, stats.pairs())),
     ]
 
 
@@ -166,3 +175,176 @@ def _write_csv(
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(kind))
         writer.writerows(vars(row).values() for row in rows)
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI = 120
+_INK, _BAR, _DOT, _PALE = "#222222", "#4477aa", "#ffb347", "#cfcfcf"
+_TOP, _STRIP, _GAP, _MARGIN, _BARS = 0.55, 1.7, 0.6, 0.3, 3.6
+_LONGEST_NAME = 38
+_WIDE_RANGE = 30
+
+
+def draw_stats(stats: TableStats, path: Path, *, title: str) -> None:
+    """The counts as a PNG file.
+
+    Raises:
+        MuleError: matplotlib is not installed.
+        AnnotationError: the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MuleError("drawing needs matplotlib: pip install 'mule[plots]'.") from None
+    sheet = _sheet(stats)
+    figure = Figure(figsize=(sheet.width, sheet.height), dpi=DPI, facecolor="white")
+    page = _Page(figure, sheet)
+    figure.text(
+        _MARGIN / sheet.width, 1 - 0.32 / sheet.height, title, size=13, weight="bold", color=_INK, va="center"
+    )
+    _draw_summary(page, stats)
+    _draw_histograms(page, stats)
+    if stats.classes:
+        order = np.argsort([-each.num_rows for each in stats.classes], kind="stable")
+        _draw_bars(page, stats, order)
+        _draw_matrix(page, stats, order)
+    write_file(path, lambda unfinished: figure.savefig(unfinished, format="png"))
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """How large everything is, so that a name has its line whether there are 5 classes or 157."""
+
+    width: float
+    height: float
+    side: float
+    """Of the square matrix."""
+    font_pt: float
+    names_width: float
+
+
+class _Page:
+    """Places axes by inches from the left and the bottom."""
+
+    def __init__(self, figure: "Figure", sheet: _Sheet) -> None:
+        self.figure = figure
+        self.sheet = sheet
+        self.strip_bottom = sheet.height - _TOP - _STRIP
+
+    def axes(self, left: float, bottom: float, width: float, height: float) -> "Axes":
+        w, h = self.sheet.width, self.sheet.height
+        axes = self.figure.add_axes((left / w, bottom / h, width / w, height / h))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8, length=2, colors=_INK)
+        return axes
+
+
+def _sheet(stats: TableStats) -> _Sheet:
+    num_classes = max(len(stats.classes), 1)
+    side = max(4.6, 0.125 * num_classes)
+    font_pt = min(9.0, 0.78 * 72 * side / num_classes)
+    names_width = (
+        0.3 + max((len(_short(each.name)) for each in stats.classes), default=0) * font_pt * 0.56 / 72
+    )
+    width = _MARGIN + names_width + _BARS + 0.35 + side + 1.1
+    height = _TOP + _STRIP + _GAP + side + names_width + 0.2
+    return _Sheet(max(width, 11.0), height, side, font_pt, names_width)
+
+
+def _draw_summary(page: _Page, stats: TableStats) -> None:
+    lines = [
+        f"{stats.num_rows:,} rows, {stats.num_clips:,} clips",
+        f"{stats.num_actors:,} actors in {stats.num_videos:,} videos",
+        f"{len(stats.classes)} classes",
+        f"{stats.labels_per_row:.2f} labels per actor and key time",
+        f"{stats.actors_per_clip:.2f} actors per clip",
+    ]
+    if stats.num_whole_frame:
+        lines.append(f"{stats.num_whole_frame:,} rows without a box")
+    if stats.num_whole_video:
+        lines.append(f"{stats.num_whole_video:,} rows of a whole video")
+    x = _MARGIN / page.sheet.width
+    y = (page.strip_bottom + _STRIP) / page.sheet.height
+    page.figure.text(x, y, "\n".join(lines), size=9.5, color=_INK, va="top", linespacing=1.5)
+
+
+def _draw_histograms(page: _Page, stats: TableStats) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    left = _MARGIN + 3.4
+    width = (page.sheet.width - left - 0.5) / 2 - 0.4
+    drawn = [("labels per actor and key time", stats.rows_with_labels, "rows")]
+    drawn += [("actors per clip", stats.clips_with_actors, "clips")]
+    for at, (name, histogram, unit) in enumerate(drawn):
+        axes = page.axes(left + 0.35 + at * (width + 0.6), page.strip_bottom + 0.25, width, _STRIP - 0.5)
+        axes.bar(list(histogram), list(histogram.values()), color=_BAR, width=0.8)
+        axes.set_title(name, size=9.5, loc="left", color=_INK)
+        axes.set_ylabel(unit, size=8)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_xlim(-0.6 if 0 in histogram else 0.4, max([4, *histogram]) + 0.6)
+        _spread(axes, "y", np.array(list(histogram.values()) or [1]))
+
+
+def _draw_bars(page: _Page, stats: TableStats, order: Int[np.ndarray, " classes"]) -> None:
+    sheet, classes = page.sheet, [stats.classes[i] for i in order.tolist()]
+    axes = page.axes(_MARGIN + sheet.names_width, page.strip_bottom - _GAP - sheet.side, _BARS, sheet.side)
+    lines = np.arange(len(classes))
+    num_rows = np.array([each.num_rows for each in classes])
+    axes.barh(lines, num_rows, color=_BAR, height=0.78, label="rows")
+    num_videos = [each.num_videos for each in classes]
+    axes.plot(num_videos, lines, ".", color=_DOT, markersize=min(7.0, sheet.font_pt), label="videos")
+    axes.set_ylim(len(classes) - 0.5, -0.5)
+    axes.set_yticks(lines, [_short(each.name) for each in classes], size=sheet.font_pt)
+    axes.tick_params(axis="y", length=0)
+    _spread(axes, "x", np.concatenate([num_rows, num_videos]))
+    axes.xaxis.tick_top()
+    axes.spines["bottom"].set_visible(False)
+    axes.spines["top"].set_visible(True)
+    axes.legend(loc="lower right", fontsize=8, frameon=False)
+    axes.set_title("how often each class comes", size=9.5, loc="left", color=_INK, pad=22)
+
+
+def _draw_matrix(page: _Page, stats: TableStats, order: Int[np.ndarray, " classes"]) -> None:
+    sheet = page.sheet
+    bottom = page.strip_bottom - _GAP - sheet.side
+    left = _MARGIN + sheet.names_width + _BARS + 0.35
+    share = _share_that_also(stats.together[np.ix_(order, order)])
+    axes = page.axes(left, bottom, sheet.side, sheet.side)
+    axes.set_facecolor(_PALE)
+    largest = float(np.nanmax(share, initial=0.0)) or 1.0
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    names = [_short(stats.classes[i].name) for i in order.tolist()]
+    axes.set_xticks(range(len(names)), names, rotation=90, size=sheet.font_pt)
+    axes.set_yticks([])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title("of the rows with the class on the left, how many have the one below too", size=9.5, loc="left",
+                   color=_INK, pad=8)  # fmt: skip
+    bar = page.axes(left + sheet.side + 0.2, bottom, 0.15, min(sheet.side, 4.6))
+    page.figure.colorbar(image, cax=bar, format=lambda value, _: f"{100 * value:.3g} %")
+    bar.tick_params(labelsize=8, length=2)
+
+
+def _share_that_also(together: Int[np.ndarray, "classes classes"]) -> Float[np.ndarray, "classes classes"]:
+    """Of the rows of each class, the part that has each other class; NaN for a class and itself."""
+    share = together / np.maximum(together.diagonal(), 1)[:, None]
+    np.fill_diagonal(share, np.nan)
+    return share
+
+
+def _spread(axes: "Axes", axis: Literal["x", "y"], counts: Int[np.ndarray, " things"]) -> None:
+    """Counts from zero on, or, where they lie far apart, on a logarithmic scale from just below one on."""
+    largest = int(counts.max())
+    is_wide = largest > _WIDE_RANGE * max(int(counts.min()), 1)
+    limits = (0.7, largest * 1.6) if is_wide else (0, max(largest, 1) * 1.08)
+    axes.set(**{f"{axis}scale": "log" if is_wide else "linear", f"{axis}lim": limits})
+    ruler = axes.xaxis if axis == "x" else axes.yaxis
+    ruler.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == round(value) else "")
+    ruler.set_minor_formatter(lambda _value, _: "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -1,16 +1,15 @@
 """Tables of actors and objects, written to CSV or Parquet: whole or not at all, and only what can be read back."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Shaped
 
 from mule.core.errors import AnnotationError
-from mule.core.files import growing_file
-from mule.data.table.checks import spelled_twice
-from mule.data.table.parquet import write_parquet
+from mule.core.files import write_file
+from mule.data.table.checks import spelled_twice, write_parquet
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -43,17 +42,6 @@ def write_object_table(table: ObjectTable, path: Path) -> None:
     _require_one_spelling(path, "an object class", table.classes)
     last = ([table.classes[kind] for kind in table.class_index.tolist()], table.score)
     _write(path, {**_places(path, table), **dict(zip(OBJECT_COLUMNS[-2:], last, strict=True))})
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """The file as `write` writes it to the path it is given, or none at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with growing_file(path) as unfinished:
-            write(unfinished)
-    except OSError as error:
-        raise AnnotationError(f"{path}: the file cannot be written; {error.strerror or error}.") from None
-    return path
 
 
 def _places(path: Path, table: ActorTable | ObjectTable) -> dict[str, Sequence[str] | np.ndarray]:
@@ -100,7 +88,7 @@ def _reads_back(name: str) -> bool:
 def _write(path: Path, columns: Columns) -> None:
     require_table_suffix(path)
     write = write_parquet if path.suffix.lower() == ".parquet" else _write_csv
-    write_whole(path, lambda unfinished: write(unfinished, columns))
+    write_file(path, lambda unfinished: write(unfinished, columns))
 
 
 def _write_csv(path: Path, columns: Columns) -> None:

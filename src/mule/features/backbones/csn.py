@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 STAGES = ("res2", "res3", "res4", "res5")
 NUM_BLOCKS = {101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}

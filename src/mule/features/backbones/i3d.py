@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 Endpoint = Literal["mixed_4f", "mixed_5c"]
 

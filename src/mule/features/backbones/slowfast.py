@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 STAGES = ("res2", "res3", "res4", "res5")
 NUM_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import ShapeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 PATCH = 4
 STRIDE = 2 * PATCH

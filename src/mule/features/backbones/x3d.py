@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 
 STAGES = ("res2", "res3", "res4", "res5")
 NUM_BLOCKS = (1, 2, 5, 3)  # before the depth factor

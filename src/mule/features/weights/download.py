@@ -3,19 +3,18 @@
 address ──▶ NAME.part ──▶ checksum ──▶ NAME        NAME.part-tag: which version of the file the part is of
 """
 
-import hashlib
 import http.client
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from mule.core.errors import DownloadError
+from mule.core.files import sha256_of
 
 ATTEMPTS = 3
 TIMEOUT_S = 30.0
@@ -24,12 +23,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Progress = Callable[[int, int | None], None]
 """Told after every chunk: bytes so far, and bytes in all where the server says so."""
-
-
-def cache_folder() -> Path:
-    """Where files are kept if nobody says otherwise: `mule` in $XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mule"
 
 
 @runtime_checkable
@@ -74,32 +67,6 @@ class _Broken(Exception):  # noqa: N818 - a turn of events, not an error of the 
 
 class _OutOfRange(Exception):  # noqa: N818 - a turn of events too
     """The part on disk reaches the end of the server's file, or beyond; the argument is that file's length."""
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 checksum of a file, 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def file_stamp(path: Path) -> tuple[int, int, int]:
-    """Size, time of change and place on disk: if these stay, so did the content.
-
-    Raises:
-        OSError: the file cannot be asked.
-    """
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
-
-
-def sha256_while_unchanged(path: Path) -> str:
-    """The same checksum, read once by this process as long as the file's stamp stays: for files that many rows ask of."""
-    return _sha256_once(path, file_stamp(path))
-
-
-@lru_cache(maxsize=4096)
-def _sha256_once(path: Path, _: object) -> str:
-    return sha256_of(path)
 
 
 def place_of(card: Downloadable, folder: Path) -> Path:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import Backbone, WeightCard, build_backbone
+from mule.features.weights.cards import WEIGHT_CARDS, Backbone, WeightCard, build_backbone
 from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
-from mule.features.weights.published import WEIGHT_CARDS
 
 COUNTER = "num_batches_tracked"  # of a batch norm; nothing reads it, and some formats leave it out
 NUM_SHOWN = 3

@@ -14,8 +14,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import ShapeError
-from mule.relations.maps import PUBLISHED, ActorFeature, MapRelations, RelationSettings, SizedContext
-from mule.relations.scene import SceneFeatures
+from mule.relations.maps import (
+    PUBLISHED,
+    ActorFeature,
+    MapRelations,
+    RelationSettings,
+    SceneFeatures,
+    SizedContext,
+)
 
 
 class ActorContextMixing(nn.Module):

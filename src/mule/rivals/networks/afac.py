@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_volumes, context_map
+from mule.features.pooling import DETECTION_HEAD, FeatureMaps, RoiSampling, box_volumes, context_map
 from mule.model import ModelOutput, SceneBoxes, per_box
-from mule.rivals.scores.relu_evidence import relu_evidence
+from mule.rivals.scores.logits import relu_evidence
 
 
 class AfacHead(nn.Module):

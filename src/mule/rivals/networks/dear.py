@@ -21,10 +21,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from mule.core.records import Evidence
-from mule.evidence.clips import of_strongest, strongest_actors
+from mule.evidence.fusion import of_strongest, strongest_actors
 from mule.evidence.head import exp_evidence
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import DETECTION_HEAD, RoiSampling, box_volumes, context_map
+from mule.features.pooling import DETECTION_HEAD, FeatureMaps, RoiSampling, box_volumes, context_map
 from mule.model import ModelOutput, SceneBoxes, per_box
 from mule.objective.dirichlet_loss import (
     accuracy_versus_uncertainty_loss,

@@ -4,18 +4,24 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
-from mule.rivals.scores.energy import energy_novelty, joint_energy_novelty
-from mule.rivals.scores.informed_democracy import InformedDemocracy
-from mule.rivals.scores.mahalanobis import Mahalanobis
-from mule.rivals.scores.max_logit import max_logit_novelty
-from mule.rivals.scores.max_probability import max_sigmoid_novelty, max_softmax_novelty
-from mule.rivals.scores.mc_dropout import bald_novelty, dropout_mean_novelty, dropout_variance_novelty
-from mule.rivals.scores.nearest_neighbours import NearestNeighbours
+from mule.rivals.scores.dropout import (
+    InformedDemocracy,
+    bald_novelty,
+    dropout_mean_novelty,
+    dropout_variance_novelty,
+)
+from mule.rivals.scores.features import Mahalanobis, NearestNeighbours, ViM, ViMResidual
+from mule.rivals.scores.logits import (
+    energy_novelty,
+    joint_energy_novelty,
+    max_logit_novelty,
+    max_sigmoid_novelty,
+    max_softmax_novelty,
+    relu_evidence_novelty,
+)
 from mule.rivals.scores.odin import Odin
 from mule.rivals.scores.openmax import OpenMax
 from mule.rivals.scores.output_score import DropoutScore, LogitScore, OutputScore
-from mule.rivals.scores.relu_evidence import relu_evidence_novelty
-from mule.rivals.scores.vim import ViM, ViMResidual
 
 ScoreName = Literal[
     "relu-pe",

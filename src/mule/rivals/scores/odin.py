@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError
 from mule.core.records import Novelty
-from mule.rivals.scores.max_probability import max_sigmoid_novelty, max_softmax_novelty
+from mule.rivals.scores.logits import max_sigmoid_novelty, max_softmax_novelty
 from mule.rivals.scores.output_score import OutputScore
 from mule.rivals.scores.outputs import StoredOutputs, stored
 

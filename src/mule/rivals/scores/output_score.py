@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import NotFitted, ShapeError, TooFewActors
 from mule.core.records import Novelty
-from mule.novelty.fitted import require_known
+from mule.novelty.scores import require_known
 from mule.rivals.scores.outputs import Need, StoredOutputs, require_stored, stored
 
 

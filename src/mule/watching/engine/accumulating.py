@@ -21,8 +21,8 @@ from torch import Tensor
 from mule.core.errors import RangeError
 from mule.core.records import Evidence, Opinion
 from mule.evidence.fusion import along_tracks, fused_evidence, sums_along_tracks
-from mule.evidence.opinion import opinion_from
-from mule.watching.engine.usual import MOST_LOOKS_FOR_NOVELTY, UsualNovelty
+from mule.evidence.head import opinion_from
+from mule.watching.engine.judging import MOST_LOOKS_FOR_NOVELTY, UsualNovelty
 
 MOST_LOOKS = 8
 LARGEST_CONFLICT = 0.5

@@ -27,18 +27,17 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.core.errors import MuleError, WeightsError
-from mule.features.weights.download import sha256_of
+from mule.core.files import sha256_of, write_file
 from mule.memory.files import read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
 from mule.runtime.engines import require_runtime
 from mule.runtime.exported import running_model
 from mule.training.build import load_run
-from mule.training.checkpoint import weights_file, write_whole
-from mule.training.run_record import CARD, EXPERIMENT, MODEL
-from mule.watching.engine.judging import Judge
+from mule.training.checkpoint import weights_file
+from mule.training.run_folder import CARD, EXPERIMENT, MODEL
+from mule.watching.engine.judging import HeldOutActors, Judge, UsualNovelty
 from mule.watching.engine.seeing import ClipNeeds, clip_needs, seeing_model
-from mule.watching.engine.usual import HeldOutActors, UsualNovelty
 
 BUNDLE, CALIBRATION, MEMORY, THUMBNAILS = (
     "bundle.json",
@@ -251,8 +250,8 @@ def write_bundle(
         names = (*_TENSORS, *([] if held_out.labels is None else [LABELS]))
         tensors = {name: getattr(held_out, name) for name in names}
         about = {"format": CALIBRATION_FORMAT, "weights_sha256": card.weights_sha256}
-        write_whole(parts / CALIBRATION, weights_file(tensors, about))
-        write_whole(parts / BUNDLE, card.model_dump_json(indent=2) + "\n")
+        write_file(parts / CALIBRATION, weights_file(tensors, about))
+        write_file(parts / BUNDLE, card.model_dump_json(indent=2) + "\n")
         parts.rename(folder)
     except OSError as error:
         raise BundleError(f"{folder}: a bundle must be written; {error.strerror or error}.") from error

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.core.records import Evidence
-from mule.features.maps import FeatureMaps
+from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
 
 MOST_LEFT_OUT = 16

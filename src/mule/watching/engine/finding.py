@@ -18,18 +18,16 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mule.core.errors import AnnotationError, DetectorError
+from mule.core.files import sha256_of
 from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, times_s
-from mule.data.table.files import read_actor_table, read_object_table
-from mule.detection.box_table import frame_key
+from mule.data.table.reading import read_actor_table, read_object_table
 from mule.detection.boxes import px_from_unit
-from mule.detection.cards import YOLOX_CARDS, DetectorCard
+from mule.detection.cards import COCO_CLASSES, YOLOX_CARDS, DetectorCard
 from mule.detection.centres import read_centre_detector
-from mule.detection.coco import COCO_CLASSES
-from mule.detection.detections import PERSON, Detections
+from mule.detection.detections import PERSON, Detections, frame_key
 from mule.detection.detector import Detector, YoloxDetector
 from mule.detection.files import load_boxes
 from mule.detection.tracks import NO_TRACK
-from mule.features.weights.download import sha256_of
 from mule.stage.export import TRACK_HEADER
 
 ACTORS, TRACKS, OBJECTS = "actors.csv", "tracks.csv", "objects.csv"

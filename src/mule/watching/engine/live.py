@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from mule.core.errors import RangeError, VideoError
-from mule.video.facts import DecodeReport
 from mule.video.reading import Clip, read_clips
-from mule.video.sources import LiveStream, VideoSource
+from mule.video.sources import DecodeReport, LiveStream, VideoSource
 from mule.watching.engine.looking import Rhythm, Sight, sights_of
 
 WAITING_SCHEMES = frozenset({"http", "https"})

@@ -20,9 +20,8 @@ from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.detections import PERSON, Detections, split_actors_and_objects
 from mule.detection.tracks import NO_TRACK, Tracker
 from mule.video.clips import ClipShape, ClipWindow, clip_window
-from mule.video.facts import DecodeReport
 from mule.video.reading import Clip, read_clips
-from mule.video.sources import VideoSource
+from mule.video.sources import DecodeReport, VideoSource
 from mule.watching.engine.finding import BoxFinder
 
 MOST_HIDDEN_S = 5.0

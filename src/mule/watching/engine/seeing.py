@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from mule.core.config import Experiment, StageData
 from mule.core.errors import WeightsError
 from mule.features.backbones.tiny import STRIDE
-from mule.features.maps import FeatureMaps
-from mule.features.pooling import context_map
-from mule.features.weights.published import find_card
+from mule.features.pooling import FeatureMaps, context_map
+from mule.features.weights.cards import find_card
 from mule.model import MuleModel, RelationModel
 from mule.rivals.networks.dear import DearModel
 from mule.rivals.networks.enn import DirichletHead

@@ -20,17 +20,15 @@ from mule.detection.detector import Detector
 from mule.novelty.drift import DriftReport
 from mule.runtime.exported import kept_graphs
 from mule.video.clips import exact
-from mule.video.facts import DecodeReport, VideoFacts
 from mule.video.reading import video_facts
-from mule.video.sources import LiveStream, VideoFile, VideoSource, video_source
+from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
 from mule.watching.engine.accumulating import MOST_LOOKS, LookRows, TrackLooks
 from mule.watching.engine.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
 from mule.watching.engine.finding import ACTORS, TRACKS, BoxFinder, box_finder
 from mule.watching.engine.live import LiveSights, is_live
 from mule.watching.engine.looking import LINK_STEPS, MOST_HIDDEN_S, Rhythm, Scene, Sight, file_sights, scenes
 from mule.watching.engine.pipeline import Overlapped
-from mule.watching.engine.recogniser import Looks, Recogniser
-from mule.watching.engine.telling import moment_of
+from mule.watching.engine.telling import Looks, Recogniser, moment_of
 from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts, plain_name
 
 State = Mapping[str, Tensor]

@@ -1,18 +1,211 @@
-"""What was seen, in the formats of annotation tools: COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
+"""What exported files say of an actor, and when.
+
+What is said is what decided: the track so far, or the key time alone, as the threshold says. Novel actors bear a
+class of their own, `novel`, beside the known actions above the least probability, if any; a known actor without such
+an action is a `person`. Frames are those on screen at the key times.
+
+`ava.csv`: what was seen as detections in AVA's format, and the label map its action ids refer to.
+
+CVAT for video 1.1: an XML file with a track per actor.
+
+What was seen, in the formats of annotation tools: COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
 
 See `labels` for what is said of an actor, and when.
 """
 
 import csv
 import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
-from mule.data.table.writing import write_whole
-from mule.watching.moments import Header, Moment, SeenActor, novelty_of
-from mule.watching.outputs.cvat_xml import write_cvat
-from mule.watching.outputs.labels import PERSON, Label, frame_number, labels_of, novel_label
+from mule.core.files import write_file
+from mule.data.convert.ava_files import AVA_80
+from mule.video.clips import SAME_INSTANT_S, exact
+from mule.watching.moments import Box, Header, Moment, SeenActor, novelty_of
+
+PERSON = "person"
+
+
+class Label(NamedTuple):
+    """A class and how sure it is."""
+
+    name: str
+    confidence: float
+
+
+def novel_label(header: Header) -> str:
+    """What novel actors are called: `novel`, with a star where a known class is called so already."""
+    name = "novel"
+    while name in header.classes:
+        name += "*"
+    return name
+
+
+def labels_of(actor: SeenActor, header: Header) -> tuple[Label, ...]:
+    """The classes of an actor, at least one: its known actions, and novel with its novelty if it was decided so."""
+    actions = actor.judged(header.threshold.view).actions
+    labels = [Label(each.action, each.probability) for each in actions]
+    if actor.is_novel:
+        labels.append(Label(novel_label(header), novelty_of(actor, header.threshold)))
+    return tuple(labels) or (Label(PERSON, actor.detection_score),)
+
+
+def frame_number(key_time_s: float, header: Header) -> int:
+    """The frame on screen at a key time, counted from 0 at the source's frame rate."""
+    return math.floor((exact(key_time_s) + SAME_INSTANT_S) * header.source.rate)
+
+
+def write_ava(path: Path, header: Header, moments: Iterable[Moment]) -> None:
+    """Rows `video,time,x1,y1,x2,y2,action,score`: one per actor and known action above the least probability.
+
+    Boxes are in parts of the frame, and the score is the probability by the judgement that decides. A key time
+    without such a row is there as `video,time` alone.
+    """
+    action_id = action_ids(header)
+
+    def write(unfinished: Path) -> None:
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            for moment in moments:
+                rows.writerows(_rows(moment, header, action_id) or [[moment.video, _time(moment)]])
+
+    write_file(path, write)
+
+
+def action_ids(header: Header) -> dict[str, int]:
+    """The id of each class: AVA's own where all classes are AVA's, else its place in the header, from 1."""
+    published = {name: number for number, name in AVA_80.items()}
+    if published.keys() >= set(header.classes):
+        return {name: published[name] for name in header.classes}
+    return {name: number for number, name in enumerate(header.classes, start=1)}
+
+
+def write_label_map(path: Path, header: Header) -> None:
+    """The header's classes and their ids as AVA lists classes (.pbtxt)."""
+    entries = [
+        f"item {{\n  name: {_quoted(name)}\n  id: {number}\n}}\n"
+        for name, number in action_ids(header).items()
+    ]
+    text = "".join(entries)
+    write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+
+
+def _rows(moment: Moment, header: Header, action_id: dict[str, int]) -> list[list[str]]:
+    return [
+        [
+            moment.video,
+            _time(moment),
+            *(f"{value:.6f}" for value in actor.box_xyxy_unit),
+            str(action_id[opinion.action]),
+            f"{opinion.probability:.6f}",
+        ]
+        for actor in moment.actors
+        for opinion in actor.judged(header.threshold.view).actions
+    ]
+
+
+def _time(moment: Moment) -> str:
+    return f"{moment.key_time_s:.6f}".rstrip("0").rstrip(".")
+
+
+def _quoted(name: str) -> str:
+    """The name in the quotation marks it does not hold itself; in a text protocol buffer both kinds will do."""
+    escaped = name.replace("\\", "\\\\")
+    return f"'{escaped}'" if '"' in name and "'" not in name else '"' + escaped.replace('"', '\\"') + '"'
+
+
+class _Place(NamedTuple):
+    frame: int
+    box_px: Box
+    actor: SeenActor | None
+    """None ends the track: the actor is no longer there."""
+
+
+def write_cvat(path: Path, header: Header, moments: Iterable[Moment]) -> None:
+    """CVAT for video 1.1: a track per actor with a box at each key time, which CVAT joins by straight motion.
+
+    Every track is a `person`; each known class, and novel, is a tick box. A track ends, or pauses, one frame after
+    the last key time in a row at which the actor was seen.
+    """
+    tracks: dict[int, list[_Place]] = {}
+    seen_before: set[int] = set()
+    last_frame = 0
+    for moment in moments:
+        frame = frame_number(moment.key_time_s, header)
+        for actor in moment.actors:
+            tracks.setdefault(actor.track_id, []).append(_Place(frame, actor.box_xyxy_px, actor))
+        present = {actor.track_id for actor in moment.actors}
+        for track in seen_before - present:
+            _leave(tracks[track])
+        seen_before, last_frame = present, frame
+    duration_s = header.source.duration_s
+    num_frames = max(
+        last_frame + 1, 0 if duration_s is None else round(exact(duration_s) * header.source.rate)
+    )
+    for track in seen_before:
+        if tracks[track][-1].frame + 1 < num_frames:
+            _leave(tracks[track])
+    tree = ElementTree.ElementTree(_annotations(header, tracks, num_frames))
+    ElementTree.indent(tree)
+    write_file(path, lambda unfinished: tree.write(unfinished, encoding="utf-8", xml_declaration=True))
+
+
+def _leave(places: list[_Place]) -> None:
+    places.append(_Place(places[-1].frame + 1, places[-1].box_px, None))
+
+
+def _annotations(header: Header, tracks: Mapping[int, Sequence[_Place]], num_frames: int) -> Element:
+    marks = (*header.classes, novel_label(header))
+    root = Element("annotations")
+    _add_text(root, "version", "1.1")
+    _add_meta(root, header, marks, num_frames)
+    for number, places in sorted(tracks.items()):
+        track = SubElement(root, "track", id=str(number), label=PERSON, source="auto")
+        for place in places:
+            _add_box(track, place, header, marks)
+    return root
+
+
+def _add_box(track: Element, place: _Place, header: Header, marks: Sequence[str]) -> None:
+    said = set() if place.actor is None else {label.name for label in labels_of(place.actor, header)}
+    corners = zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.3f}" for value in place.box_px), strict=True)
+    state = {"keyframe": "1", "outside": "1" if place.actor is None else "0", "occluded": "0"}
+    box = SubElement(track, "box", {"frame": str(place.frame), **state, **dict(corners), "z_order": "0"})
+    for mark in marks:
+        SubElement(box, "attribute", name=mark).text = "true" if mark in said else "false"
+
+
+def _add_meta(root: Element, header: Header, marks: Sequence[str], num_frames: int) -> None:
+    source = header.source
+    task = SubElement(SubElement(root, "meta"), "task")
+    _add_text(task, "name", source.video)
+    _add_text(task, "size", str(num_frames))
+    _add_text(task, "mode", "interpolation")
+    _add_text(task, "start_frame", "0")
+    _add_text(task, "stop_frame", str(num_frames - 1))
+    label = SubElement(SubElement(task, "labels"), "label")
+    _add_text(label, "name", PERSON)
+    attributes = SubElement(label, "attributes")
+    for mark in marks:
+        attribute = SubElement(attributes, "attribute")
+        _add_text(attribute, "name", mark)
+        _add_text(attribute, "mutable", "True")
+        _add_text(attribute, "input_type", "checkbox")
+        _add_text(attribute, "default_value", "false")
+        _add_text(attribute, "values", "false")
+    size = SubElement(task, "original_size")
+    _add_text(size, "width", str(source.cols))
+    _add_text(size, "height", str(source.rows))
+    _add_text(task, "source", PurePath(source.address).name or source.video)
+
+
+def _add_text(parent: Element, tag: str, text: str) -> None:
+    SubElement(parent, tag).text = text
+
 
 _VIAME_COLUMNS = (
     "# 1: Detection or Track-id",
@@ -61,7 +254,7 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
         "annotations": annotations,
     }
     text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-    write_whole(path, lambda unfinished: unfinished.write_text(text + "\n", encoding="utf-8"))
+    write_file(path, lambda unfinished: unfinished.write_text(text + "\n", encoding="utf-8"))
 
 
 def _coco_video(header: Header) -> dict[str, Any]:
@@ -97,7 +290,7 @@ def write_viame(path: Path, header: Header, moments: Iterable[Moment]) -> None:
                 for actor in moment.actors:
                     rows.writerow(_viame_row(actor, moment, header))
 
-    write_whole(path, write)
+    write_file(path, write)
 
 
 def _viame_row(actor: SeenActor, moment: Moment, header: Header) -> list[str]:

@@ -1,4 +1,6 @@
-"""The folder of a result: moments as they come, and all that is made of them in the end.
+"""The frames of a source at an even rate, one at a time, each as it is on screen.
+
+The folder of a result: moments as they come, and all that is made of them in the end.
 
 DIR/moments.jsonl                 every moment, on the disk before the next is begun
 resume.*.safetensors          what `--resume` goes on from
@@ -9,31 +11,64 @@ report.html, summary.txt      for people
 coco.json, viame.csv, cvat.xml   if they were asked for
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
+import safetensors.torch
 from jaxtyping import UInt8
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from mule.core.errors import MuleError, RangeError
-from mule.video.clips import ClipWindow, exact
+from mule.core.errors import AnnotationError, MuleError, RangeError
+from mule.core.files import write_file
+from mule.training.checkpoint import weights_file
+from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
+from mule.video.decode import RgbConverter
 from mule.video.encode import VideoWriter
-from mule.video.reading import read_clips, video_facts
-from mule.video.sources import LiveStream, VideoFile, VideoSource
+from mule.video.reading import open_frames, read_clips, video_facts
+from mule.video.sources import DecodeReport, LiveStream, VideoFile, VideoSource, video_source
 from mule.video.transforms import resized
-from mule.watching.engine.resuming import ResumePoints
 from mule.watching.engine.watch import Watch
 from mule.watching.moments import Moment
 from mule.watching.outputs.annotating import write_annotated
-from mule.watching.outputs.ava_csv import write_ava, write_label_map
-from mule.watching.outputs.exports import EXPORTS
-from mule.watching.outputs.moments_file import MomentsFile, MomentsWriter, create_moments, resume_moments
+from mule.watching.outputs.exports import EXPORTS, write_ava, write_label_map
+from mule.watching.outputs.moments_file import (
+    MomentsFile,
+    MomentsWriter,
+    create_moments,
+    resume_moments,
+)
 from mule.watching.outputs.page import PageVideo, write_page
-from mule.watching.outputs.source_frames import frames_at_rate
 from mule.watching.outputs.summary import Summary, summarise, write_summary
 from mule.watching.outputs.thumbnails import NovelThumbnails, Thumbnail
+
+
+def frames_at_rate(
+    source: str | Path | VideoSource, rate: Fraction, *, report: DecodeReport | None = None
+) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
+    """Times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
+
+    A frame that stays on screen for several of these times is handed out again; it must not be written to.
+    """
+    with open_frames(video_source(source), report) as frames:
+        convert = RgbConverter(frames.first_frame, frames.report)
+        number = 0
+        picture = frames.next_picture()
+        while picture is not None:
+            following = frames.next_picture()
+            until_s = frames.report.end_s if following is None else following.time_s
+            image = None
+            while until_s is not None and number / rate + SAME_INSTANT_S < until_s:
+                image = convert(picture.decoded()) if image is None else image
+                yield float(number / rate), image
+                number += 1
+            picture = following
+
 
 MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "moments.jsonl",
@@ -240,3 +275,47 @@ def _frames(shown: VideoSource, times_s: Iterable[float]) -> Iterator[UInt8[np.n
     windows = [ClipWindow(exact(time_s), (exact(time_s),)) for time_s in times_s]
     for clip in read_clips(shown, windows):
         yield clip.frames[0].permute(1, 2, 0).numpy()
+
+
+RESUME_FORMAT = "mule-watch-1"
+_ABOUT = "about"
+
+
+class ResumePoints:
+    """The last two states of a watch, in the folder of its result."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = [folder / f"resume.{slot}.safetensors" for slot in (0, 1)]
+        self._slot = 0
+
+    def write(self, state: Mapping[str, Tensor], *, key_time_s: float) -> None:
+        """Keeps the state after the moment at this time, in place of the older of the two."""
+        about = {_ABOUT: json.dumps({"format": RESUME_FORMAT, "key_time_s": key_time_s})}
+        write_file(
+            self._paths[self._slot], weights_file({name: each.clone() for name, each in state.items()}, about)
+        )
+        self._slot = 1 - self._slot
+
+    def read(self, *, key_time_s: float) -> dict[str, Tensor]:
+        """The state after the moment at this time.
+
+        Raises:
+            AnnotationError: there is none.
+        """
+        for slot, path in enumerate(self._paths):
+            if _key_time_s(path) == key_time_s:
+                self._slot = 1 - slot
+                return safetensors.torch.load_file(path)
+        raise AnnotationError(
+            f"{self._paths[0].parent}: to go on, the state after the last moment ({key_time_s:g} s) must be there "
+            f"({self._paths[0].name} or {self._paths[1].name}); it is not. Watch anew into another folder."
+        )
+
+
+def _key_time_s(path: Path) -> float | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+    except (OSError, SafetensorError, ValueError):
+        return None
+    return about.get("key_time_s") if about.get("format") == RESUME_FORMAT else None

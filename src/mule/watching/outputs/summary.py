@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mule.data.table.writing import write_whole
+from mule.core.files import write_file
 from mule.watching.moments import Header, Moment, SeenActor, novelty_of, said_of
-from mule.watching.outputs.between import FURTHEST_STEPS
+from mule.watching.outputs.annotating import FURTHEST_STEPS
 
 TABLE_TITLES = ("actor", "seen", "does", "novel", "most novel")
 MOST_ROWS = 20
@@ -128,7 +128,7 @@ def summary_text(summary: Summary) -> str:
 def write_summary(path: Path, summary: Summary) -> None:
     """`summary.txt`, the whole of it or none."""
     text = summary_text(summary)
-    write_whole(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
 
 
 def _told(actor: ActorSummary, header: Header) -> list[str]:
