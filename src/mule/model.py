@@ -245,6 +245,19 @@ class MuleModel(nn.Module):
         return self.decide([self.backbone(each) for each in clips], boxes)
 
 
+class FrozenBackboneMaps(nn.Module):
+    """A frozen backbone whose maps look as those that training kept: averaged over time, then standardised."""
+
+    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
+        super().__init__()
+        self.backbone, self.kept = backbone, kept
+
+    @torch.no_grad()
+    def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
+        """Return one standardised context map per clip."""
+        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))
+
+
 class KeptMaps(nn.Module):
     """In place of a backbone, for clips that are context maps already: computed once, kept, of one frame each.
 
