@@ -29,7 +29,7 @@ from mule.features.pooling import (
     context_map,
     roi_align,
 )
-from mule.relations.maps import SceneFeatures
+from mule.relations.aco import SceneFeatures
 
 
 @runtime_checkable
