@@ -14,10 +14,10 @@ import numpy as np
 from mule.core.config import Experiment
 from mule.core.errors import RangeError
 from mule.inference.judging import Judging, facts_unkept, judge_run, judged, yardstick_of
-from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of
 from mule.inference.results import SideResult
+from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.score_rules import score_rules
 from mule.inference.sides import TRAIN, VAL
 from mule.training.data import Noted
@@ -94,9 +94,9 @@ def judge_takes(
     found: dict[int, SideResult] = {}
     for number in looks:
         wanted = replace(judging, by="track", most_looks=number)
-        yardstick = yardstick_of(score_rules(wanted.scores), train, wanted.shown(held_out))
+        yardstick = yardstick_of(score_rules(wanted.scores), train, wanted.rows_of(held_out))
         facts = facts_unkept(experiment.system, wanted.name_of("takes"), model=model)
-        found[number], _ = judged(wanted.shown(test), yardstick, judging=wanted, facts=facts)
+        found[number], _ = judged(wanted.rows_of(test), yardstick, judging=wanted, facts=facts)
     return found
 
 
