@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mule.features.pooling import FeatureMaps
-from mule.inference.dropping import droppers_in, passes_with_dropout
+from mule.inference.running import dropout_modules, passes_with_dropout
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS, small_sizes
 
@@ -26,7 +26,7 @@ def scene():
 def computed_whole(module, compute):
     """The same passes, every one from the beginning."""
     torch.manual_seed(SEED)
-    for each in droppers_in(module):
+    for each in dropout_modules(module):
         each.train()
     found = [compute() for _ in range(NUM_PASSES)]
     module.eval()
@@ -96,7 +96,7 @@ def test_an_error_leaves_the_module_as_it_was():
     with pytest.raises(StopIteration):
         passes_with_dropout(chain, lambda: (chain(x), next(calls))[1], 3, seed=SEED)
     assert torch.equal(chain(x), before)
-    assert not any(each.training for each in droppers_in(chain))
+    assert not any(each.training for each in dropout_modules(chain))
 
 
 @torch.no_grad()
