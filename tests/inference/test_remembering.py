@@ -137,6 +137,6 @@ def test_outputs_with_more_passes_hold_those_with_fewer(done):
     assert two.dropout_logits is not None
     assert torch.equal(two.dropout_logits, three.dropout_logits[:2])
     assert none.dropout_logits is None
-    assert "no passes" in none.not_stored["dropout_logits"]
+    assert "switched off" in none.not_stored["dropout_logits"]
     assert torch.equal(none.outputs, three.outputs)
     assert times_of(row[0] / "outputs") == before
