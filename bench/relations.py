@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.timing import Comparison, take_turns
-from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.aco import SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations, SceneFeatures
 from mule.relations.maps import PUBLISHED, RelationSettings
 
 LITERAL, GRID, FACTORED = "literal", "grid", "factored"

@@ -46,7 +46,7 @@ from mule.rivals.scores.outputs import LinearReadout
 from mule.training.build import LoadedRun, load_run
 from mule.training.data import Noted, labels_of, tags_of
 from mule.training.run_folder import CARD, MODEL
-from mule.training.step import evaluating, labels_in, said_of, scene_boxes
+from mule.training.step import evaluating, labelled_output, labels_in, scene_boxes
 
 NO_DROPOUT = "this network has no dropout"
 NO_PASSES = "passes with dropout are switched off"
@@ -241,7 +241,7 @@ def _part(
     of: LabelsOf,
 ) -> _Part:
     boxes = scene_boxes(batch)
-    output = said_of(model.decide(maps, boxes), of)
+    output = labelled_output(model.decide(maps, boxes), of)
     number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
@@ -273,7 +273,7 @@ def _passes(
         if run.system.pools_once
         else partial(decide, maps, boxes)
     )
-    return passes_with_dropout(decide, lambda: said_of(decided(), of).outputs, num_passes, seed=seed)
+    return passes_with_dropout(decide, lambda: labelled_output(decided(), of).outputs, num_passes, seed=seed)
 
 
 def _model_for(run: LoadedRun) -> MuleModel:
