@@ -28,8 +28,8 @@ from mule.watching.engine.bundle import (
     write_bundle,
 )
 from mule.watching.engine.judging import NO_TRACK
-from mule.watching.engine.telling import thumbnail_name
-from mule.watching.outputs.thumbnails import cut_out, png_bytes
+from mule.watching.engine.accumulating import thumbnail_name
+from mule.watching.thumbnails import cut_out, png_bytes
 
 USUAL_DETECTOR = "yolox_nano"
 
