@@ -103,7 +103,7 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         "Videos on two sides: 0.",
         "Groups on two sides: not known",
         "100 % catching fish",
-        "Only names are compared",
+        "synonyms",
         "split.report.json",
     ):
         assert words in outcome.stdout

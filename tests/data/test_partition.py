@@ -156,7 +156,7 @@ def test_a_file_may_list_novel_actions_or_give_every_action_its_set(tmp_path):
     ("name", "content", "words"),
     [
         ("novel.txt", "", "novel.txt, line 1: must name novel actions, one per line"),
-        ("novel.txt", "b\nb\n", "line 2: a name must come once; 'b' stands in line 1 already"),
+        ("novel.txt", "b\nb\n", "line 2: a name must appear once; 'b' is in line 1 already"),
         ("sets.csv", "action,set\na,z1\nb,z9\n", "got the sets 'z9'; 'c' are in none"),
         (
             "sets.csv",
