@@ -1,4 +1,4 @@
-"""The documents are true: links resolve, commands exist, examples run, equations have their functions and tests."""
+"""The documents are true: links resolve, commands exist, examples run, equations have their functions."""
 
 import doctest
 import importlib
@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,14 @@ def test_links_between_documents_lead_somewhere():
 def test_files_of_the_package_named_in_the_documents_exist(page):
     for path in re.findall(r"`((?:src|tests|bench|examples|docs)/[\w./]+\.\w+)", page.read_text()):
         assert (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+def test_the_layers_of_the_architecture_page_are_those_that_are_enforced():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (layers,) = (each["layers"] for each in project["tool"]["importlinter"]["contracts"] if "layers" in each)
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text().partition("## Who may import whom")[2]
+    shown = page.split("```")[1].strip().splitlines()
+    assert shown == [re.sub(r"[()]", "", layer) for layer in layers]
 
 
 def test_every_public_name_is_on_the_page_of_the_api_once():
