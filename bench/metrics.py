@@ -1,4 +1,4 @@
-"""The metrics against loops over scikit-learn's, and at full size."""
+"""The metrics compared with loops over scikit-learn's, and at full size."""
 
 import time
 from collections import defaultdict
@@ -18,7 +18,7 @@ def comparisons() -> list[Comparison]:
 
 
 def full_size() -> list[str]:
-    """Times of what nobody would wait for a loop to finish."""
+    """Time sizes at which a loop would take too long."""
     random = np.random.default_rng(0)
     novelty, is_novel = random.normal(size=10_000_000), random.random(10_000_000) < 0.3
     open_set_s = _elapsed_s(lambda: evaluate_open_set(novelty, is_novel))
@@ -26,7 +26,8 @@ def full_size() -> list[str]:
     ava_s = _elapsed_s(lambda: evaluate_ava(ActionBoxes(*truth[:3]), ScoredActionBoxes(*found), CLASSES))
     rate = len(found[0]) / ava_s
     return [
-        f"- all open-set metrics of {len(novelty):,} scores, with 1,000 bootstrap resamples: {open_set_s:.1f} s",
+        f"- all open-set metrics of {len(novelty):,} scores, with 1,000 bootstrap resamples: "
+        f"{open_set_s:.1f} s",
         f"- AVA mAP of {len(found[0]):,} detections in 57,000 frames, 60 classes: {ava_s:.1f} s, {rate:,.0f} "
         "detections per second (goal: 240,000, thirty times the official program's 8,000)",
     ]

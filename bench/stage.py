@@ -1,4 +1,4 @@
-"""How fast Stage is drawn: clips of 32 frames, 96 × 128 pixels, 1 to 4 actors."""
+"""Rendering speed of Stage: clips of 32 frames, 96 × 128 pixels, 1 to 4 actors."""
 
 from mule.stage.speed import clips_per_second
 
