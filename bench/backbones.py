@@ -154,8 +154,8 @@ def _shares(case: Case) -> str:
 def _agreement(case: Case) -> str:
     """Report how the outputs of the compiled network differ from the eager ones."""
     compiled = CompiledNetwork(converted(case.backbone, case.size))
-    found = agreement(case.backbone, compiled, [(_clip(case), BOXES[:0])])
-    return f"* {case.what}: OpenVINO float32 compared with eager: {found} (goal: 1e-3)."
+    difference = agreement(case.backbone, compiled, [(_clip(case), BOXES[:0])])
+    return f"* {case.what}: OpenVINO float32 compared with eager: {difference} (goal: 1e-3)."
 
 
 def real_agreement() -> str:
@@ -171,10 +171,10 @@ def real_agreement() -> str:
     int8 = CompiledNetwork(quantised(network, [clip for clip, _ in islice(clips, NUM_CALIBRATION)]))
     # the clips skipped here served to choose the quantisation
     unseen = islice(clips, NUM_CHOOSING, NUM_CHOOSING + NUM_TEST)
-    found = agreement(CompiledNetwork(network), int8, unseen, logits=backbone.logits)
+    difference = agreement(CompiledNetwork(network), int8, unseen, logits=backbone.logits)
     return (
         f"* I3D int8 compared with float32, Kinetics-400 weights, {NUM_TEST} videos of J-HMDB, calibrated on "
-        f"{NUM_CALIBRATION} from other sources: {found}."
+        f"{NUM_CALIBRATION} from other sources: {difference}."
     )
 
 

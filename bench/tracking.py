@@ -49,7 +49,7 @@ def render_crowd(seed: int, *, fps: int, duration_s: int = 20, num_walkers: int 
     feet = 200 + 140 * depth
     phase, period_s = random.uniform(0, 2 * np.pi, num_walkers), random.uniform(12, 32, num_walkers)
     pillar_x = random.uniform(120, WIDTH_PX - 120, 2)
-    true, found = [], []
+    true, detected = [], []
     for frame in range(duration_s * fps):
         sway = 2 * np.pi * frame / fps / period_s + phase
         centre = WIDTH_PX / 2 + (WIDTH_PX / 2 - 50) * np.sin(sway)
@@ -57,17 +57,17 @@ def render_crowd(seed: int, *, fps: int, duration_s: int = 20, num_walkers: int 
         boxes = np.stack([centre - width / 2, top, centre + width / 2, top + height], axis=1)
         visible = _visible_fraction(boxes, pillar_x)
         true += [(frame, who, *boxes[who]) for who in range(num_walkers) if visible[who] > 0.1]
-        found += [(frame, *row) for row in _detect(boxes, visible, random)]
-    true_rows, found_rows = torch.tensor(true).double(), torch.tensor(found).float()
+        detected += [(frame, *row) for row in _detect(boxes, visible, random)]
+    true_rows, detected_rows = torch.tensor(true).double(), torch.tensor(detected).float()
     return Crowd(
         boxes_xyxy_px=true_rows[:, 2:],
         identity=true_rows[:, 1].long(),
         frame_index=true_rows[:, 0].long(),
         detections=Detections(
-            boxes_xyxy_px=found_rows[:, 2:],
-            scores=found_rows[:, 1],
-            class_index=torch.full((len(found_rows),), PERSON),
-            image_index=found_rows[:, 0].long(),
+            boxes_xyxy_px=detected_rows[:, 2:],
+            scores=detected_rows[:, 1],
+            class_index=torch.full((len(detected_rows),), PERSON),
+            image_index=detected_rows[:, 0].long(),
             num_images=duration_s * fps,
         ),
         memory_frames=MEMORY_S * fps,
@@ -107,11 +107,11 @@ def _detect(boxes: np.ndarray, visible: np.ndarray, random: np.random.Generator)
 def idf1(crowd: Crowd, track_id: Tensor) -> tuple[float, int]:
     """Return IDF1 and the number of identity switches of these tracks; boxes match from an IoU of 0.5."""
     tally = motmetrics.MOTAccumulator(auto_id=True)
-    found = crowd.detections
-    for frame in range(found.num_images):
+    detections = crowd.detections
+    for frame in range(detections.num_images):
         true = crowd.frame_index == frame
-        tracked = (found.image_index == frame) & (track_id != NO_TRACK)
-        overlap = iou_matrix(crowd.boxes_xyxy_px[true], found.boxes_xyxy_px[tracked].double()).numpy()
+        tracked = (detections.image_index == frame) & (track_id != NO_TRACK)
+        overlap = iou_matrix(crowd.boxes_xyxy_px[true], detections.boxes_xyxy_px[tracked].double()).numpy()
         distance = np.where(overlap >= 0.5, 1 - overlap, np.nan)
         tally.update(crowd.identity[true].tolist(), track_id[tracked].tolist(), distance)
     row = motmetrics.metrics.create().compute(tally, metrics=["idf1", "num_switches"])
@@ -150,11 +150,11 @@ def link_greedily(detections: Detections, *, memory_frames: int) -> Tensor:
 
 def link_truly(crowd: Crowd) -> Tensor:
     """The upper limit of any tracker: each box has the identity of the walker it shows."""
-    found = crowd.detections
-    track_id = torch.full((len(found),), NO_TRACK)
-    for frame in range(found.num_images):
-        true, rows = crowd.frame_index == frame, torch.nonzero(found.image_index == frame)[:, 0]
-        overlap = iou_matrix(crowd.boxes_xyxy_px[true], found.boxes_xyxy_px[rows].double())
+    detections = crowd.detections
+    track_id = torch.full((len(detections),), NO_TRACK)
+    for frame in range(detections.num_images):
+        true, rows = crowd.frame_index == frame, torch.nonzero(detections.image_index == frame)[:, 0]
+        overlap = iou_matrix(crowd.boxes_xyxy_px[true], detections.boxes_xyxy_px[rows].double())
         walkers, boxes = best_pairs(overlap, min_iou=0.5)
         track_id[rows[boxes]] = crowd.identity[true][walkers]
     return track_id

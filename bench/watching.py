@@ -133,11 +133,11 @@ def watched(case: Case, bundle: Bundle, *, pipeline: Callable) -> Speed:
         moments = iter(watching.open_watch(case.video, bundle, detector=case.detector))
         next(moments)
         started_at, worked_before = time.perf_counter(), time.process_time()
-        found = list(islice(moments, case.num_moments))
+        seen = list(islice(moments, case.num_moments))
         clock_s, processor_s = time.perf_counter() - started_at, time.process_time() - worked_before
         moments.close()  # pyright: ignore[reportAttributeAccessIssue] - a generator
-    num_actors = sum(len(moment.actors) for moment in found) / len(found)
-    return Speed(len(found) * 1.0, clock_s, processor_s, num_actors)
+    num_actors = sum(len(moment.actors) for moment in seen) / len(seen)
+    return Speed(len(seen) * 1.0, clock_s, processor_s, num_actors)
 
 
 def cases(folder: Path, *, is_small: bool) -> Iterator[Case]:

@@ -14,8 +14,7 @@ from mule.cli.main import app
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs/RESULTS.md").read_text()
-SYSTEMS = ("mule-literal", "bce-aco-r", "acar", "mule-memory", "bce-aco-r-memory")
-"""The rows of the README's table, in order."""
+SYSTEM = re.compile(r"`([\w-]+)`")
 
 
 def rows(table):
@@ -28,8 +27,9 @@ def test_the_table_of_the_readme_holds_the_numbers_of_the_results_page():
     shown = rows(README.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0])
     methods = RESULTS.partition("## Methods")[2].partition("\n## ")[0]
     measured = {system: (real, tags, stage) for system, stage, real, tags, *_ in rows(methods)}
-    assert len(shown) == len(SYSTEMS)
-    for system, (_, *numbers) in zip(SYSTEMS, shown, strict=True):
+    by_system = {name.group(1): numbers for method, *numbers in shown if (name := SYSTEM.search(method))}
+    assert by_system.keys() >= {"mule-literal", "bce-aco-r", "mule-memory", "bce-aco-r-memory"}
+    for system, numbers in by_system.items():
         expected = [float(number) for number in measured[system]]
         assert [float(number) for number in numbers] == pytest.approx(expected, abs=0.0501), system
 
