@@ -14,7 +14,7 @@ LAST  := training video watching
 # In three parts, so that no process runs thousands of tests.
 test: $(READY)            ## every test; those marked alone in a process that has run no other
 	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(FIRST:%=tests/%)
-	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
 	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(LAST:%=tests/%)
 	$(BIN)/python -m pytest -q -n 0 -m alone
 

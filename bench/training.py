@@ -2,7 +2,7 @@
 
     python -m bench.training [--small]
 
-Each measurement runs experiments/stage_mule.toml on fewer clips and reads the times from the run's metrics.
+Each measurement runs the experiment `stage` on fewer clips and reads the times from the run's metrics.
 The first batch of an epoch is excluded; among the 125 batches of the full experiment it hardly counts.
 """
 
@@ -22,7 +22,7 @@ from mule.training.build import run_experiment
 from mule.training.run_folder import METRICS, read_metrics
 from mule.training.step import Silence
 
-EXPERIMENT = Path("experiments/stage_mule.toml")
+EXPERIMENT = Path("stage")
 BATCH_CLIPS = 16
 MOST_INNER_STEPS = 5
 

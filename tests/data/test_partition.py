@@ -119,7 +119,7 @@ def test_a_list_must_name_actions_that_there_are(novel, words):
 
 
 def test_with_all_actions_novel_nothing_is_left_to_teach():
-    with pytest.raises(RangeError, match="some actions must be taught"):
+    with pytest.raises(RangeError, match="at least one action must be taught"):
         listed_partition(("a", "b"), ("a", "b"))
 
 

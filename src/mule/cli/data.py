@@ -1,4 +1,4 @@
-"""`mule data`: tables of actors, checked, counted and composed. What computes is imported when a command runs."""
+"""`mule data`: tables of actors, checked and counted. What computes is imported when a command runs."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -84,81 +84,6 @@ def stats(
 
 
 @app.command()
-def compose(
-    table: Table,
-    tiles: Annotated[int, typer.Option(min=2, max=3, metavar="2|3", help="Clips side by side.")],
-    videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos lie.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR",
-            help="For videos/, labels.csv, sources.csv and, with --split, split.toml; new or empty.",
-        ),
-    ],
-    clips: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Composites; by default as many as there can be.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Which clips stand side by side.")] = 0,
-    uses: Annotated[int, typer.Option(min=1, help="Composites that a clip may be part of.")] = 1,
-    only: Annotated[
-        Path | None,
-        typer.Option(metavar="VIDEOS.txt", help="Use these videos alone, one per line: a side of a split."),
-    ] = None,
-    split: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SPLIT.toml",
-            help="Tiles of one composite are of one side of it; of the actors it uses, and of different groups of its own.",
-        ),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VIDEOS.csv:COLUMN",
-            help="Tiles come from different groups (films, scenes); the file has a column `video`.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.5, help="Longest composite; by default as long as its tiles go.")
-    ] = None,
-    image_rate: ImageRate = Fraction(30),
-) -> None:
-    """Clips of one actor side by side: scenes of several actors in real pixels, each with labels of its own.
-
-    Tiles have the height of the lowest and are shown so that their key times fall together, at the frame rate of the
-    first, for as long as every tile goes. Two tiles are never of one video. The same seed gives the same composites.
-    """
-    from mule.cli import show_data
-    from mule.data.convert.compose_split import Drawing
-    from mule.data.split.splits import read_split
-    from mule.data.table.name_files import read_names
-    from mule.data.table.reading import read_actor_table
-
-    if split is not None and (only is not None or clips is not None):
-        raise typer.BadParameter(
-            "uses all actors of every side; it does not go with --only or --clips.", param_hint="--split"
-        )
-    actors, sides = read_actor_table(table), None if split is None else read_split(split)
-    sources = show_data.sources(
-        actors,
-        videos,
-        only=None if only is None else read_names(only, of="videos"),
-        group_of=_groups(groups) if groups is not None else (sides and dict(sides.groups)) or None,
-        max_length_s=seconds,
-        image_rate=image_rate,
-    )
-    if sides is not None:
-        drawing = Drawing(num_tiles=tiles, seed=seed, max_uses=uses)
-        if not show_data.compose_in_sides(actors, sources, out, split=sides, drawing=drawing):
-            raise typer.Exit(2)
-        return
-    if not show_data.compose(
-        actors, sources, out, num_tiles=tiles, seed=seed, num_composites=clips, max_uses=uses
-    ):
-        raise typer.Exit(2)
-
-
-@app.command()
 def detect(
     table: Table,
     videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos lie.")],
@@ -187,14 +112,3 @@ def detect(
     found = show_data.detect(read_actor_table(table), videos, detector, actor_score=score)
     write_actor_table(found.actors, out)
     typer.echo(f"wrote {len(found.actors)} rows to {out}")
-
-
-def _groups(place: str) -> dict[str, str]:
-    from mule.data.table.name_files import read_pairs
-
-    file, mark, column = place.rpartition(":")
-    if not (file and mark and column):
-        raise typer.BadParameter(
-            f"must be a file and a column, VIDEOS.csv:COLUMN; got '{place}'.", param_hint="--groups"
-        )
-    return read_pairs(Path(file), "video", column)

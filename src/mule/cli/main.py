@@ -11,7 +11,6 @@ from mule.cli import (
     compare,
     data,
     data_from,
-    data_from_more,
     data_split,
     evaluate,
     export,
@@ -43,7 +42,6 @@ app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
 )
 data.app.add_typer(data_from.app)
-data.app.add_typer(data_from_more.app)
 data.app.add_typer(data_split.app)
 app.add_typer(data.app, name="data")
 app.add_typer(stage.app, name="stage")

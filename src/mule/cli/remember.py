@@ -8,26 +8,17 @@ import numpy as np
 import torch
 
 from mule.cli.show_compare import experiment_of, noted
-from mule.core.config import StageData, TableData
-from mule.core.errors import RangeError, VideoError
-from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
-from mule.data.batches.samples import WHOLE_FRAME
-from mule.data.batches.sampling import ClipSampler
-from mule.data.batches.video_clips import ClipReading, VideoClips
+from mule.core.errors import RangeError
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
-from mule.data.table.videos import find_videos
 from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs, outputs_of
 from mule.inference.remembering import remembered_of, seen_actors
-from mule.inference.sides import TRAIN, VAL, ActorTruth, Side, rows_by_clip
+from mule.inference.sides import TRAIN, VAL, Side, TableRows, table_side
 from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered, apart_from
-from mule.training.build import LoadedRun, load_run, normalisation
-from mule.training.data import frame_rate, tags_of, views
-from mule.training.kept_maps import KeptBatches, kept_table
-from mule.training.maps import kept_features
-from mule.video.clips import ClipShape
+from mule.training.build import LoadedRun, load_run
+from mule.training.data import tags_of, videos_of
 from mule.watching.engine.bundle import BUILTIN, builtin_folder
 
 MEMORY = "memory.safetensors"
@@ -126,7 +117,7 @@ def outputs_in_table(
             )
         table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
     table = _with_classes(table, run.classes)
-    outputs = outputs_of(run, _table_side(run, table, videos), dropout_passes=0)
+    outputs = outputs_of(run, _examples(run, table, videos), dropout_passes=0)
     return replace(outputs, tags=tags_of(run.experiment.data))
 
 
@@ -137,54 +128,9 @@ def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
     return replace(table, classes=(*table.classes, *missing), labels=labels)
 
 
-def _table_side(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
-    """The actors of a table as the run sees any: from pixels, or from maps of its frozen backbone, kept with the others."""
-    data = run.experiment.data
-    found = find_videos(sorted(set(table.video_names)), folder)
-    lacking = [*found.missing, *found.refused]
-    if lacking:
-        raise VideoError(
-            f"{folder}: every video of the table must be here; these are not: {', '.join(lacking[:5])}."
-        )
-    truth = ActorTruth(
-        classes=table.classes,
-        labels=table.labels,
-        is_novel=np.zeros(len(table), dtype=bool),
-        boxes_xyxy_unit=np.where(table.has_box[:, None], table.boxes_xyxy_unit, WHOLE_FRAME),
-        actor_ids=table.actor_id,
-    )
-    if run.experiment.backbone.frozen and not isinstance(data, StageData):
-        return _kept_side(run, data, table, dict(found.paths), truth=truth)
-    return _pixel_side(run, table, dict(found.paths), truth=truth)
-
-
-def _kept_side(
-    run: LoadedRun, data: TableData, table: ActorTable, videos: dict[str, Path], *, truth: ActorTruth
-) -> Side:
-    features = kept_features(run.experiment, data, videos, table=table)
-    clips = kept_table(table, features, classes=run.classes, objects=None)
-    order = ClipSampler(len(clips), run.experiment.training.batch_clips, is_shuffled=False)
-    batches = KeptBatches(clips, order, num_classes=len(run.classes))
-    return Side("examples", batches, rows_by_clip(table), truth, digest="")
-
-
-def _pixel_side(run: LoadedRun, table: ActorTable, videos: dict[str, Path], *, truth: ActorTruth) -> Side:
-    experiment, data = run.experiment, run.experiment.data
-    is_stage = isinstance(data, StageData)
-    reading = ClipReading(
-        shape=ClipShape(
-            data.num_frames, 1 if is_stage else data.stride_frames, num_slow_frames=data.num_frames
-        ),
-        frame_rate=None if is_stage else frame_rate(data),
-        num_views=1,
-        short_side_px=experiment.view.val_short_side_px,
-    )
-    samples = VideoClips(table, videos, classes=run.classes, reading=reading)
-    batches = ClipLoader(
-        samples,
-        ClipSampler(len(samples), experiment.training.batch_clips, is_shuffled=False),
-        view=views(experiment, normalisation(experiment))[1],
-        read_ahead=ReadAhead(0),
-        skip_rule=SkipRule(max_share=0.0),
-    )
-    return Side("examples", batches, samples.rows_of, truth, digest="")
+def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
+    """The actors of a table as the run sees them. A few examples are read in this process, and all must be readable."""
+    loading = run.experiment.loading.model_copy(update={"workers": 0, "unreadable_share": 0.0})
+    experiment = run.experiment.model_copy(update={"loading": loading})
+    rows = TableRows(table, videos_of(set(table.video_names), folder))
+    return table_side(experiment, rows, name="examples", classes=run.classes)

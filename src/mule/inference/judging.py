@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +152,36 @@ def judge_run(
             write_result(result, novelties, run_dir)
             results[side] = result
     return {judging.name_of(side): result for side, result in results.items() if result is not None}
+
+
+def judge_looks(
+    run_dir: Path,
+    experiment: Experiment,
+    side: str,
+    *,
+    looks: Sequence[int],
+    judging: Judging,
+    noted: Noted,
+) -> dict[int, SideResult]:
+    """Judge the same tracks of a side with their first few looks; returns a result for each number of looks.
+
+    Args:
+        run_dir: the folder of the run.
+        experiment: its experiment, with the data where they are now.
+        side: a side of its data.
+        looks: the numbers of looks to use.
+        judging: how to judge; always by track.
+        noted: receives a sentence about whatever is being computed.
+
+    Raises:
+        RangeError: the side has no tracks, or a number of looks is below one.
+    """
+    results: dict[int, SideResult] = {}
+    for number in looks:
+        by_tracks = replace(judging, by="track", most_looks=number)
+        judged_sides = judge_run(run_dir, experiment, sides=[side], judging=by_tracks, noted=noted)
+        results[number] = judged_sides[by_tracks.name_of(side)]
+    return results
 
 
 def result_key(source: OutputsOf, side: str, judging: Judging) -> str:

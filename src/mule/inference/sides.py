@@ -6,7 +6,7 @@ Whole frames and no chance on every side, training too: what a score learns from
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from mule.core.config import Experiment, StageData, TableData
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
 from mule.data.batches.sampling import ClipSampler
-from mule.data.batches.video_clips import ClipReading, VideoClips
+from mule.data.batches.video_clips import ClipObjects, VideoClips
 from mule.data.split.sides import OpenSetSides
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
@@ -32,15 +32,15 @@ from mule.training.data import (
     FEW_CLIPS,
     RENDER_WORKERS,
     Noted,
-    frame_rate,
+    clip_reading,
     root_of,
     stage_set,
     table_sides,
+    videos_of,
     views,
 )
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.training.maps import keep_features, kept_features
-from mule.video.clips import ClipShape
 from mule.video.reading import frames_at, video_facts
 
 TRAIN, VAL = "train", "val"
@@ -83,6 +83,20 @@ class Side:
     truth: ActorTruth
     digest: str
     """Two sides with the same one show the same clips and the same actors."""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of an actor table to look at, and what a network needs besides them."""
+
+    actors: ActorTable
+    videos: Mapping[str, Path]
+    """The file of every video by its name."""
+    is_novel: Bool[np.ndarray, " rows"] | None = None
+    """None if nobody is."""
+    objects: ClipObjects | None = None
+    map_times: ActorTable | None = None
+    """The table whose key times the cached maps cover; None is `actors`. Splits of one table share its maps."""
 
 
 def sides_under_test(experiment: Experiment) -> tuple[str, ...]:
@@ -137,7 +151,7 @@ def read_side(experiment: Experiment, name: str, *, test_clips: int | None = Non
     digest, data = side_digest(experiment, name, test_clips=test_clips), experiment.data
     if isinstance(data, StageData):
         return _stage_side(experiment, _rendered(data, name, test_clips, noted), name, digest)
-    return _table_side(experiment, data, name, digest, noted)
+    return _split_side(experiment, data, name, digest, noted)
 
 
 def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
@@ -203,33 +217,50 @@ def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest
     return Side(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
 
 
-def _table_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> Side:
-    found = table_sides(data)
-    actors, is_novel = table_actors(name, found.sides)
+def table_side(
+    experiment: Experiment, rows: TableRows, *, name: str, classes: Sequence[str], digest: str = ""
+) -> Side:
+    """Build a side from rows of a table, as the network of the experiment sees them.
+
+    A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data have
+    no cached maps, so a network that was trained on Stage always sees pixels.
+
+    Args:
+        experiment: says how clips are read and what the network sees.
+        rows: the actors.
+        name: what messages call the side.
+        classes: the actions the network knows.
+        digest: identifies the side in cache keys; empty if nothing is cached.
+    """
+    data, actors = experiment.data, rows.actors
     truth = ActorTruth(
         classes=actors.classes,
         labels=actors.labels,
-        is_novel=is_novel,
+        is_novel=np.zeros(len(actors), dtype=bool) if rows.is_novel is None else rows.is_novel,
         boxes_xyxy_unit=np.where(actors.has_box[:, None], actors.boxes_xyxy_unit, WHOLE_FRAME),
         actor_ids=actors.actor_id,
     )
-    videos = _test_videos(data, actors) if name in TABLE_TESTS else found.videos
-    classes = found.split.classes.known_train
-    if experiment.backbone.frozen:
-        noted(f"maps of the {name} side are in {root_of(data) / data.features}, or computed now")
-        shown = {video: videos[video] for video in sorted(set(actors.video_names))}
-        features = kept_features(experiment, data, shown, table=found.table)
-        clips = kept_table(actors, features, classes=classes, objects=found.objects)
+    if experiment.backbone.frozen and isinstance(data, TableData):
+        videos = {video: rows.videos[video] for video in sorted(set(actors.video_names))}
+        features = kept_features(experiment, data, videos, table=rows.map_times or actors)
+        clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
         return Side(name, batches, rows_by_clip(actors), truth, digest)
-    reading = ClipReading(
-        shape=ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames),
-        frame_rate=frame_rate(data),
-        num_views=data.val_views,
-        short_side_px=experiment.view.val_short_side_px,
-    )
-    samples = VideoClips(actors, videos, classes=classes, reading=reading, objects=found.objects)
+    num_views = data.val_views if isinstance(data, TableData) else 1
+    reading = clip_reading(data, num_views=num_views, short_side_px=experiment.view.val_short_side_px)
+    samples = VideoClips(actors, rows.videos, classes=classes, reading=reading, objects=rows.objects)
     return Side(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
+
+
+def _split_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> Side:
+    """One side of the split that the experiment names."""
+    found = table_sides(data)
+    actors, is_novel = table_actors(name, found.sides)
+    videos = _test_videos(data, actors) if name in TABLE_TESTS else found.videos
+    if experiment.backbone.frozen:
+        noted(f"feature maps of the {name} side: read from {root_of(data) / data.features}, or computed now")
+    rows = TableRows(actors, videos, is_novel=is_novel, objects=found.objects, map_times=found.table)
+    return table_side(experiment, rows, name=name, classes=found.split.classes.known_train, digest=digest)
 
 
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
@@ -248,16 +279,7 @@ def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.nd
 
 
 def _test_videos(data: TableData, actors: ActorTable) -> dict[str, Path]:
-    folder = root_of(data) / data.videos
-    found = find_videos(sorted(set(actors.video_names)), folder)
-    lacking = [*found.missing, *found.refused]
-    if lacking:
-        raise VideoError(
-            f"{folder}: every video of the test side must be here; {len(lacking)} are not: {', '.join(lacking[:5])}"
-            f"{', …' if len(lacking) > 5 else ''}. Fetch them, or leave their rows out (`mule data check "
-            "--leave-out-missing`)."
-        )
-    return dict(found.paths)
+    return videos_of(set(actors.video_names), root_of(data) / data.videos)
 
 
 def rows_by_clip(table: ActorTable) -> Callable[[int], Rows]:
