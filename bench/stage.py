@@ -14,7 +14,7 @@ def clips_per_second(num_clips: int = 200, *, workers: Sequence[int] = (1, 2)) -
 
     The start of the processes is not counted: over the 2000 clips of a benchmark it does not matter.
     """
-    found = {}
+    rates = {}
     for count in workers:
         with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
             list(pool.map(partial(_render_some, 2), [0] * (2 * count)))
@@ -23,8 +23,8 @@ def clips_per_second(num_clips: int = 200, *, workers: Sequence[int] = (1, 2)) -
             list(
                 pool.map(partial(_render_some, per_worker), [number * per_worker for number in range(count)])
             )
-            found[count] = per_worker * count / (time.perf_counter() - started_at)
-    return found
+            rates[count] = per_worker * count / (time.perf_counter() - started_at)
+    return rates
 
 
 def _render_some(count: int, first: int) -> int:

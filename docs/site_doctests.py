@@ -1,4 +1,4 @@
-"""Show doctests in docstrings as code on the site: Markdown alone would read `>>>` as three nested quotations."""
+"""Show doctests in docstrings as code; Markdown alone would read `>>>` as three nested quotations."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ DOCTEST = re.compile(r"(?:^(?P<indent>[ ]*)>>> .*\n?(?:(?P=indent)\S.*(?:\n|\Z))
 class Doctests(griffe.Extension):
     """Put each doctest into a fenced block."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401 - griffe passes its loader, too
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401 - griffe passes its loader
         """Rewrite the docstring of one function, class or module."""
         if obj.docstring is not None:
             obj.docstring.value = DOCTEST.sub(_fenced, obj.docstring.value)

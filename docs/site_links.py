@@ -1,7 +1,8 @@
-"""Adapt links for the site: files of the repository outside docs/ become their path, since the site has no copy of them.
+"""Adapt links for the site, which has no copy of files outside docs/: show their path instead.
 
-On a Git host `[the contributing guide](../CONTRIBUTING.md)` works as it stands. On the site it reads "the contributing guide
-(`CONTRIBUTING.md`)". A link to a file that does not exist is left alone, so that the strict build reports it.
+On a Git host `[the contributing guide](../CONTRIBUTING.md)` works as it stands. On the site it reads "the
+contributing guide (`CONTRIBUTING.md`)". A link to a file that does not exist is left alone, so that the
+strict build reports it.
 """
 
 import re
@@ -12,7 +13,7 @@ DOCS = Path(__file__).resolve().parent
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:  # noqa: ANN401 - mkdocs passes its page, config and files
+def on_page_markdown(markdown: str, **_: Any) -> str:  # noqa: ANN401 - mkdocs passes page and config
     """Replace links that leave docs/ by their text and path."""
     return OUTSIDE.sub(_as_path, markdown)
 
