@@ -8,12 +8,12 @@ from sklearn.metrics import roc_auc_score
 from tiny_rows import silent
 from typer.testing import CliRunner
 
-from mule.cli import remember
 from mule.cli.main import app
 from mule.comparison.looks import Takes, judge_takes
 from mule.core.errors import RangeError
 from mule.inference.judging import Judging
 from mule.inference.score_rules import score_rules
+from mule.inference.table_actors import outputs_in_table
 from mule.inference.tracks import by_track
 
 JUDGING = Judging(scores=("joint-energy",), dropout_passes=0, resamples=0)
@@ -49,7 +49,7 @@ def seen(done, takes):
     folder = done.rows[-1].folder
     return Takes(
         *(
-            remember.outputs_in_table(
+            outputs_in_table(
                 folder, takes / role / "actors.csv", takes / role / "videos", settings=[]
             )
             for role in ("test", "val")

@@ -144,8 +144,9 @@ def run(
     from mule.inference.judging import Judging, judge_run
     from mule.inference.score_rules import SCORE_NAMES
     from mule.inference.sides import sides_under_test
+    from mule.training.experiments import experiment_of
 
-    experiment = show_compare.experiment_of(run_dir, settings or [])
+    experiment = experiment_of(run_dir, settings or [])
     judging = Judging(
         scores=tuple(scores or SCORE_NAMES),
         dropout_passes=dropout_passes,
@@ -186,8 +187,9 @@ def ensemble(
     from mule.comparison.ensembles import judge_ensemble
     from mule.inference.judging import Judging
     from mule.inference.score_rules import SCORE_NAMES
+    from mule.training.experiments import experiment_of
 
-    runs = {each: show_compare.experiment_of(each, settings or []) for each in run_dirs}
+    runs = {each: experiment_of(each, settings or []) for each in run_dirs}
     judging = Judging(
         scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples, test_clips=test_clips
     )

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mule.cli import remember
-from mule.cli.show_compare import command_shown, experiment_of, noted, sheet_shown, side_results
+from mule.cli.show_compare import command_shown, noted, sheet_shown, side_results
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.comparison.far import judge_far
 from mule.comparison.looks import Takes, judge_takes
@@ -14,6 +13,8 @@ from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
 from mule.inference.judging import Judging
+from mule.inference.table_actors import outputs_in_table
+from mule.training.experiments import experiment_of
 
 NEAR_AND_FAR = (
     "Near: actions never taught, in videos of the same kind as those of training; the first column. Far: everybody in other "
@@ -46,9 +47,7 @@ def far(
     """Judges by every score and prints; nothing is kept but the maps of a frozen backbone, and the page if it is wanted."""
     found = []
     for run_dir in run_dirs:
-        seen = {
-            each.actors.stem: remember.outputs_in_table(run_dir, *each, settings=settings) for each in others
-        }
+        seen = {each.actors.stem: outputs_in_table(run_dir, *each, settings=settings) for each in others}
         experiment = experiment_of(run_dir, settings)
         found.append(judge_far(run_dir, experiment, seen, judging=judging, noted=noted))
     if len(found) == 1:
@@ -69,9 +68,7 @@ def looks(
     """Judges tracks of takes by every score with more and more looks, and prints."""
     found = []
     for run_dir in run_dirs:
-        seen = Takes(
-            *(remember.outputs_in_table(run_dir, *each, settings=settings) for each in (takes, held_out))
-        )
+        seen = Takes(*(outputs_in_table(run_dir, *each, settings=settings) for each in (takes, held_out)))
         experiment = experiment_of(run_dir, settings)
         found.append(judge_takes(run_dir, experiment, seen, looks=looks, judging=judging, noted=noted))
     if len(found) == 1:
