@@ -101,7 +101,7 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         "does a novel action: left out",
         "novel, to report on",
         "Videos on two sides: 0.",
-        "Groups on two sides: not known",
+        "Groups on two sides: not checked",
         "100 % catching fish",
         "Names only",
         "split.report.json",
@@ -240,7 +240,7 @@ def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant
     other = table.parent / "other.csv"
     other.write_text(HEADER + "\n".join(rows(clips=5)) + "\nnew.mp4,0,,,,,sit,p\n")
     told = run("split-report", path, other)
-    assert "The split was made from another table than this." in told.stdout
+    assert "The split was made from a different table." in told.stdout
     assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in told.stdout
     assert "6 videos of the split are not in the table." in told.stdout
 
@@ -259,6 +259,7 @@ def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path
     assert made.classes.z1 == ("view:back", "view:left")
     assert set(made.classes.z2) == set(without.classes.known_train)
     assert (made.tags, without.tags) == (made.classes.z1, ())
-    assert "Z1 is tags: they decide nothing, and novelty is not read from them" in " ".join(
-        beside.stdout.split()
+    assert (
+        "Z1 holds the tags: they count neither as known nor as novel, and novelty does not depend on them"
+        in " ".join(beside.stdout.split())
     )

@@ -9,11 +9,12 @@ from made_films import two_in_each_film, write_films
 from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
 from typer.testing import CliRunner
 
-from mule.cli import show_compare
-from mule.cli.compare import compare
+from mule.cli.compare import compare_experiments
 from mule.cli.evaluate import app as evaluate_app
 from mule.cli.main import app as main_app
+from mule.cli.printing import without_place
 from mule.comparison import equal
+from mule.comparison.contestants import load_contestants, load_start
 from mule.core.config import StageData, experiment_toml
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
@@ -24,7 +25,7 @@ def app():
     """The whole command; its group answers wrong input with exit code 2."""
     grouped = typer.Typer(cls=main_app.info.cls, no_args_is_help=True)
     grouped.callback()(lambda: None)
-    grouped.command("compare")(compare)
+    grouped.command("compare")(compare_experiments)
     grouped.add_typer(evaluate_app, name="evaluate")
     return grouped
 
@@ -68,7 +69,7 @@ def compared(app, files, tmp_path_factory):
     ],
 )
 def test_a_page_shows_commands_without_places_of_this_machine(argument, shown):
-    assert show_compare.without_place(argument) == shown
+    assert without_place(argument) == shown
 
 
 def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
@@ -120,7 +121,7 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
         (["linear.toml", "--judge-by", "PE"], "a score must be given like"),
         (["linear.toml", "--against", "nobody"], "a method must be one of slowfast; got nobody"),
         (["linear.toml", "--judge-by", "slowfast=magic"], "a score must be one of PE"),
-        (["--quick"], "--quick without experiments takes those in the folder experiments"),
+        (["--quick"], "--quick without experiments uses those in the folder experiments"),
     ],
 )
 def test_wrong_input_ends_with_code_two_and_leaves_nothing(
@@ -189,7 +190,7 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
         ("unfinished", [], "a finished run must have a card"),
         ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
         ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
-        ("linear-A-s0", ["--set", "system=mule"], "system cannot be set anew"),
+        ("linear-A-s0", ["--set", "system=mule"], "system cannot be changed"),
     ],
 )
 def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
@@ -224,19 +225,19 @@ def test_rows_in_processes_of_their_own_find_what_rows_in_this_one_found(app, co
 
 def test_one_experiment_under_several_systems_is_as_many_contestants():
     file = Path(__file__).resolve().parents[2] / "experiments" / "stage_mule.toml"
-    found = show_compare.contestants([file], [], ["mule", "dear"])
+    found = load_contestants([file], [], ["mule", "dear"])
     assert [(each.name, each.experiment.system) for each in found] == [
         ("stage_mule_mule", "mule"),
         ("stage_mule_dear", "dear"),
     ]
-    (alone,) = show_compare.contestants([file], [], [])
+    (alone,) = load_contestants([file], [], [])
     assert (alone.name, alone.experiment) == ("stage_mule", found[0].experiment)
 
 
 def test_a_start_has_of_the_settings_of_rows_those_of_data_and_backbone_alone():
     file = Path(__file__).resolve().parents[2] / "experiments" / "backbone_stage.toml"
     settings = ["data.train_clips=64", "training.epochs=1", "backbone.options.sees_motion=true"]
-    start = show_compare.start_of(file, settings).experiment
+    start = load_start(file, settings).experiment
     assert isinstance(start.data, StageData)
     assert (start.data.train_clips, start.training.epochs) == (64, 20)
     assert start.backbone.options == {"sees_motion": True}

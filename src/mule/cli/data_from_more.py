@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file, show
-from mule.cli.numbers import positive
+from mule.cli.printing import positive
 
 app = typer.Typer(no_args_is_help=True)
 

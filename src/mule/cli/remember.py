@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mule.cli.show_compare import experiment_of, noted
+from mule.cli.printing import noted
 from mule.core.config import StageData, TableData
 from mule.core.errors import RangeError, VideoError
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
@@ -25,6 +25,7 @@ from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered, apart_from
 from mule.training.build import LoadedRun, load_run, normalisation
 from mule.training.data import frame_rate, tags_of, views
+from mule.training.experiments import experiment_of
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.training.maps import kept_features
 from mule.video.clips import ClipShape

@@ -9,7 +9,7 @@ import torch
 import typer
 
 from mule.cli import remember
-from mule.cli.show_compare import experiment_of, noted
+from mule.cli.printing import noted
 from mule.core.config import Experiment, StageData
 from mule.core.files import sha256_of
 from mule.inference.output_files import OutputsOf
@@ -18,6 +18,7 @@ from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune
 from mule.memory.taught import Remembered
+from mule.training.experiments import experiment_of
 from mule.training.run_folder import RunFolder
 from mule.watching.engine.bundle import (
     SCENE_BOXES,

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mule.cli import remember
-from mule.cli.show_compare import command_shown, experiment_of, noted, sheet_shown, side_results
+from mule.cli.evaluate_run import print_results
+from mule.cli.printing import command_shown, noted, print_sheet
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.comparison.far import judge_far
 from mule.comparison.looks import Takes, judge_takes
@@ -14,6 +15,7 @@ from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
 from mule.inference.judging import Judging
+from mule.training.experiments import experiment_of
 
 NEAR_AND_FAR = (
     "Near: actions never taught, in videos of the same kind as those of training; the first column. Far: everybody in other "
@@ -52,7 +54,7 @@ def far(
         experiment = experiment_of(run_dir, settings)
         found.append(judge_far(run_dir, experiment, seen, judging=judging, noted=noted))
     if len(found) == 1:
-        side_results(found[0])
+        print_results(found[0])
     _told(mean_sheets(found), "Near and far novelty", NEAR_AND_FAR, is_shown=len(found) > 1, docs=docs)
 
 
@@ -86,7 +88,7 @@ def _told(
     """The tables on the screen, and as a page if it is wanted."""
     if is_shown:
         for system, sheet in sheets.items():
-            sheet_shown(sheet, system)
+            print_sheet(sheet, system)
     if docs is None:
         return
     page = [f"# {title}", "", f"Made by `{command_shown()}`; nothing on this page was written by hand."]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from mule.cli.show_compare import command_shown
+from mule.cli.printing import command_shown
 from mule.comparison.overview import overview
 from mule.comparison.results_pages import read_results_page
 from mule.core.errors import RangeError

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mule.cli import remember
+from mule.cli.printing import noted
 from mule.cli.show_bundle import held_out_outputs
-from mule.cli.show_compare import experiment_of, noted
 from mule.core.errors import RangeError
 from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown
@@ -28,6 +28,7 @@ from mule.memory.taught import Remembered
 from mule.memory.teaching import teach
 from mule.novelty.thresholds import promised_threshold
 from mule.training.build import load_run
+from mule.training.experiments import experiment_of
 from mule.training.monitor import probability_order
 from mule.watching.engine.bundle import usual_novelty
 from mule.watching.engine.judging import Judge

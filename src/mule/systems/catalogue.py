@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from mule.core.errors import RangeError
+from mule.core.errors import RangeError, did_you_mean
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
 from mule.model import ModelOutput, PooledActors, RelationModel, Relations
@@ -169,7 +169,9 @@ class System:
 def find_system(name: str) -> System:
     """The system of that name."""
     if name not in SYSTEMS:
-        raise RangeError(f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.")
+        raise RangeError(
+            f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.{did_you_mean(name, SYSTEMS)}"
+        )
     return SYSTEMS[name]
 
 

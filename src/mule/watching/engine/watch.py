@@ -15,8 +15,11 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError
+from mule.core.errors import DetectorError, RangeError, did_you_mean
+from mule.core.files import cache_folder, sha256_of
+from mule.detection.cards import YOLOX_CARDS
 from mule.detection.detector import Detector
+from mule.features.weights.download import place_of, require_checksum
 from mule.novelty.drift import DriftReport
 from mule.runtime.exported import kept_graphs
 from mule.video.clips import exact
@@ -299,3 +302,35 @@ def _rows(looks: Looks) -> LookRows:
     judged, rank = looks.judged, looks.calibrated.rank
     log_trust = torch.zeros_like(rank) if judged.log_trust is None else judged.log_trust
     return LookRows(judged.network, judged.together, rank, log_trust)
+
+
+def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
+    """Find a detector by file, folder or card name; None leaves the choice to the model.
+
+    Args:
+        name: a file, a folder, or a card of `mule weights list`; None uses the detector the model recommends.
+        bundle: the model.
+
+    Raises:
+        DetectorError: the detector does not exist, or its file was not pulled.
+    """
+    if name is None and bundle.own_detector is not None:
+        return None
+    if name is not None and Path(name).exists():
+        return name
+    wanted = name or bundle.card.detector
+    if wanted in YOLOX_CARDS:
+        card = YOLOX_CARDS[wanted]
+        path = place_of(card, cache_folder())
+        if not path.is_file():
+            raise DetectorError(
+                f"{path}: the detector must be on disk; it is not. Run `mule weights pull {wanted}`."
+            )
+        require_checksum(card, sha256_of(path), path)
+        return path
+    if name is None and wanted == SCENE_BOXES:
+        return None
+    raise DetectorError(
+        f"{wanted}: a detector must be a file, a folder or one of {', '.join(YOLOX_CARDS)}; it is none."
+        + did_you_mean(wanted, YOLOX_CARDS)
+    )

@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mule.core.errors import AnnotationError, MuleError, RangeError
+from mule.core.errors import AnnotationError, MuleError
 from mule.core.files import write_file
 from mule.training.checkpoint import weights_file
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
@@ -34,9 +34,9 @@ from mule.video.reading import open_frames, read_clips, video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFile, VideoSource, video_source
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watch
-from mule.watching.moments import Moment
+from mule.watching.moments import Moment, plain_name
 from mule.watching.outputs.annotating import write_annotated
-from mule.watching.outputs.exports import EXPORTS, write_ava, write_label_map
+from mule.watching.outputs.exports import EXPORTS, require_exports, write_ava, write_label_map
 from mule.watching.outputs.moments_file import (
     MomentsFile,
     MomentsWriter,
@@ -70,6 +70,8 @@ def frames_at_rate(
             picture = following
 
 
+WATCHED = Path("watched")
+"""Results go here unless a folder is given."""
 MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "moments.jsonl",
     "ava.csv",
@@ -139,9 +141,7 @@ def write_outputs(
         RangeError: there is no such export.
         MuleError: something cannot be read or written.
     """
-    unknown = [name for name in exports if name not in EXPORTS]
-    if unknown:
-        raise RangeError(f"an export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}.")
+    require_exports(exports)
     moments = MomentsFile(folder / MOMENTS)
     header = moments.header
     summary = summarise(header, moments)
@@ -162,6 +162,12 @@ def write_outputs(
     video = _page_video(folder, shown, has_annotated=has_video)
     write_page(folder / REPORT, header, moments, video=video, thumbnails=pictures, memory=memory)
     return summary
+
+
+def result_folder(video: str) -> Path:
+    """Return the default folder of a result: one name below `watched`, whatever characters the address has."""
+    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in plain_name(video))
+    return WATCHED / (name.strip(". ") or "video")
 
 
 def _require_room(folder: Path, *, resumes: bool) -> None:
