@@ -122,6 +122,19 @@ def test_check_refuses_a_file_that_is_not_there(tmp_path):
     )
 
 
+def test_check_accepts_a_detector_that_runs_though_its_checksum_is_not_published(tmp_path, shared_data):
+    file = tmp_path / "mine.onnx"
+    file.write_bytes((shared_data / "detectors" / "yolox_nano_coco_416.onnx").read_bytes())
+    outcome = mule("check", file)
+    assert outcome.exit_code == 0, outcome.output
+    assert "weights of a detector" in outcome.stdout
+    assert "yolox_nano, as published" in outcome.stdout or "--detector accepts it" in outcome.stdout
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    assert_refused(mule("pull", "yolox_nan", "--offline"), "Did you mean 'yolox_nano'?")
+
+
 class MakesFolder:
     def __init__(self, path):
         self.path = str(path)

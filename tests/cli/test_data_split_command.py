@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 from mule.cli import data_split
 from mule.cli.main import app as mule_app
 from mule.data.convert.ava_files import AVA_60
+from mule.data.split.report import ENOUGH_TO_CALIBRATE, LEAST_TO_CALIBRATE
 from mule.data.split.splits import read_split
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id\n"
@@ -212,6 +215,45 @@ def test_a_listed_split_and_a_grouped_one_follow_their_files(table):
     assert outcome.exit_code == 0, outcome.stderr
     for part in (read_split(path).classes.z1, read_split(path).classes.z2, read_split(path).classes.z3):
         assert {ACTIONS.index(name) % 2 for name in part} == {0, 1}
+
+
+def test_an_unknown_novel_action_gets_a_suggestion(table):
+    (table.parent / "novel.txt").write_text("runn\n")
+    outcome, path = split(table, "--policy", "list", "--novel", table.parent / "novel.txt")
+    assert outcome.exit_code == 2
+    assert "'runn' are not. Did you mean 'run'?" in outcome.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("clips", "is_enough"), [(6, False), (80, True)])
+def test_a_validation_side_too_small_to_calibrate_on_is_noted(tmp_path, clips, is_enough):
+    path = tmp_path / "table.csv"
+    path.write_text(HEADER + "\n".join(rows(clips=clips)) + "\n")
+    outcome, made = split(path, "--policy", "random")
+    assert outcome.exit_code == 0, outcome.stderr
+    report = json.loads(made.with_suffix(".report.json").read_text())
+    num_val = sum(report["sides"]["val"]["used"].values())
+    note = f"Validation has {num_val} known actors; `mule bundle` needs at least 20 to calibrate"
+    assert any(note in each for each in report["notes"]) != is_enough
+    assert (num_val >= ENOUGH_TO_CALIBRATE) == is_enough
+
+
+def test_the_least_to_calibrate_is_what_calibration_needs():
+    from mule.novelty.calibration import FEWEST_HELD_OUT
+
+    assert LEAST_TO_CALIBRATE == FEWEST_HELD_OUT
+
+
+def test_a_pipe_that_closes_early_does_not_lose_the_split(table):
+    path = table.parent / "split.toml"
+    command = [sys.executable, "-c", "from mule.cli.main import run; run()", "data", "split", str(table)]
+    command += ["--policy", "random", "--out", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+    assert read_split(path).policy == "random"
+    assert path.with_suffix(".report.json").exists()
 
 
 def test_identical_videos_on_two_sides_are_found(table):

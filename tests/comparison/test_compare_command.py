@@ -1,6 +1,7 @@
 """`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from mule.cli.printing import without_place
 from mule.comparison import equal
 from mule.comparison.contestants import load_contestants, load_start
 from mule.core.config import StageData, experiment_toml
+from mule.novelty.combining import DECIDING_SCORE
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
 
@@ -183,6 +185,30 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
     assert list(written["scores"]) == ["vacuity"]
 
 
+def test_a_run_is_told_in_numbers_for_people_first_and_shows_all_scores_on_demand(app, compared):
+    out, _, _ = compared
+    run_dir = out / "rows" / "linear-A-s0"
+    command = ["evaluate", "run", str(run_dir), "--split", "test-uniform", *FEW[2:]]
+    few = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    assert few.exit_code == 0, said(few)
+    result = json.loads((run_dir / "results" / "test-uniform.json").read_text())
+    assert result["kind"] == "read"
+    assert DECIDING_SCORE in result["left_out"]  # too few held-out actors for its p-values
+    first = next(iter(result["scores"]))
+    shares = [f"{100 * result['scores'][first][key]:.1f} %" for key in ("known_flagged", "novel_flagged")]
+    sentence = f"test-uniform: {shares[0]} of known and {shares[1]} of novel people would be flagged as novel"
+    assert sentence in said(few)
+    counts = re.findall(r"(\d+) of (\d+)[,.]", said(few).partition("Flagged by novel action:")[2])
+    assert counts
+    assert all(int(num_flagged) <= int(num_people) for num_flagged, num_people in counts)
+    assert max(map(len, few.stdout.splitlines())) <= 80
+    assert "…" not in few.stdout
+    assert "relu-pe" not in few.stdout.split()
+    every = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
+    assert [name for name in result["scores"] if name not in every.stdout] == []
+    assert "left out: vacuity" in said(every)
+
+
 @pytest.mark.parametrize(
     ("folder", "options", "told"),
     [
@@ -190,6 +216,7 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
         ("unfinished", [], "a finished run must have a card"),
         ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
         ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
+        ("linear-A-s0", ["--score", "joint-enrgy"], "Did you mean 'joint-energy'?"),
         ("linear-A-s0", ["--set", "system=mule"], "system cannot be changed"),
     ],
 )

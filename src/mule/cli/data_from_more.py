@@ -85,7 +85,7 @@ def from_caviar(
     out: Out,
     kind: Annotated[
         list[CaviarKind] | None,
-        typer.Option(help="Only these labels are actions; may be repeated. Else all."),
+        typer.Option(metavar="KIND", help="Only these labels are actions; may be repeated. Else all."),
     ] = None,
     every: Every = None,
     fps: Fps = None,

@@ -157,6 +157,7 @@ def split(
         charades_classes=charades_classes,
         groups=groups,
         sides=sides,
+        has_test_table=test is not None,
         test_share=test_share,
         val_share=val_share,
         mixed=mixed,

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -122,19 +121,19 @@ def evaluate_run(
     results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=noted)
     from mule.inference.flagged import actions_left_out, flagged_in_run, headline_scores
 
-    side_of = {judging.name_of(side): side for side in ("train", "val", *sides_under_test(experiment))}
+    left_out = actions_left_out(experiment)
+    tests = sides_under_test(experiment)
+    side_of = {judging.name_of(side): side for side in ("train", "val", *tests)}
     for name, result in results.items():
-        score = _first_score(result)
-        counts = (
-            {} if score is None else flagged_in_run(run_dir, side_of[name], result, score, judging=judging)
-        )
-        _print_flagged(name, result, score, counts)
-        is_tested = side_of[name] in sides_under_test(experiment)
-        if is_tested and (left_out := actions_left_out(experiment)):
-            _say(f"Novel actions not in this report, because the split keeps them for choosing between models: "
-                 f"{', '.join(left_out)}.")  # fmt: skip
-        shown = tuple(result.scores) if shows_all or named else headline_scores(result)
-        _print_table(name, result, shown)
+        side, score = side_of[name], _first_score(result)
+        if score is not None:
+            counts = flagged_in_run(run_dir, side, result, score, judging=judging)
+            _print_flagged(name, result, score, counts)
+        if side in tests and left_out:
+            _say(
+                f"Not tested, because the split keeps them for choosing between models: {', '.join(left_out)}."
+            )
+        _print_table(name, result, tuple(result.scores) if shows_all or named else headline_scores(result))
     _print_left_out(results, names=None if shows_all or named else ())
 
 
@@ -152,18 +151,15 @@ def _first_score(result: "SideResult") -> str | None:
     return deciding_score(result) or next(iter(result.scores), None)
 
 
-def _print_flagged(
-    name: str, result: "SideResult", score: str | None, counts: "Mapping[str, Flagged]"
-) -> None:
+def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping[str, Flagged]") -> None:
     from mule.inference.flagged import deciding_score
 
-    if score is None:
-        return
     shares = {"known": result.scores[score].known_flagged, "novel": result.scores[score].novel_flagged}
     told = " and ".join(f"{share:.1%} of {kind}" for kind, share in shares.items() if share is not None)
     by = f"by {score}"
     if score == deciding_score(result):
         by += ", the score `mule watch` decides by"
+    Console().print()
     _say(f"{name}: {told.replace('%', ' %')} people would be flagged as novel ({by}).", style="bold")
     if counts:
         each = ", ".join(
@@ -179,7 +175,8 @@ def _print_table(name: str, result: "SideResult", scores: Sequence[str]) -> None
         title=f"{name}: {result.num_known} known and {result.num_novel} novel actors, "
         f"closed-set mAP {result.mean_ap:.4f}",
         title_justify="left",
-        box=box.SIMPLE_HEAD,
+        box=None,  # room for whole names in 80 columns
+        padding=(0, 2, 0, 0),
         pad_edge=False,
     )
     table.add_column("score", overflow="fold")

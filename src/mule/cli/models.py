@@ -25,7 +25,7 @@ def models(
     console = Console()
     table = _table(
         "Backbones, as classifiers of Kinetics-400; clip: frames x rows x columns",
-        ("backbone", "clip", "parameters", "published", "multiply-adds", "published"),
+        ("backbone", "clip", "params", "published", "mult-adds", "published"),
     )
     for cost in backbone_costs():
         table.add_row(
@@ -42,7 +42,7 @@ def models(
         if stage
         else "with SlowFast R50, X3D-XL or CSN-152 and 40 known actions"
     )
-    table = _table(f"Systems, {network}", ("system", "parameters", "multiply-adds"))
+    table = _table(f"Systems, {network}", ("system", "params", "mult-adds"))
     table.add_column("published as", overflow="fold")
     for cost in system_costs(tiny=stage):
         table.add_row(
@@ -56,7 +56,7 @@ def models(
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:
     """A table whose names and numbers are never cut, however narrow the terminal is."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)
     return table

@@ -51,7 +51,7 @@ def list_cards(
         return
     for card in all_cards().values():
         mark = "*" if download.place_of(card, kept_in).is_file() else " "
-        typer.echo(f"{mark} {card.name:<45} {_input(card):<18} {_score(card).partition(',')[0]}".rstrip())
+        typer.echo(f"{mark} {card.name:<43} {_short_input(card):<12} {_short_score(card)}".rstrip())
     typer.echo(f"* in {kept_in}. `mule weights list NAME` shows details.")
 
 
@@ -221,6 +221,21 @@ def _input(card: "Card") -> str:
     clip = card.clip
     size = f"crop {clip.crop_px}" if clip.crop_px else f"whole, {clip.short_side_px}"
     return f"{clip.num_frames}×{clip.stride_frames}, {size} px"
+
+
+def _short_input(card: "Card") -> str:
+    """Frames, stride and pixels of a clip, or pixels of an image, to fit a line of 80 columns."""
+    from mule.detection.cards import DetectorCard
+
+    if isinstance(card, DetectorCard):
+        return f"{card.input_px} px"
+    clip = card.clip
+    return f"{clip.num_frames}×{clip.stride_frames}, {clip.crop_px or clip.short_side_px} px"
+
+
+def _short_score(card: "Card") -> str:
+    short = _score(card).partition(",")[0]
+    return short.replace("Kinetics-400", "K400").replace("frame-mAP", "mAP")
 
 
 def _score(card: "Card") -> str:

@@ -1,6 +1,6 @@
 """How many people a judged run would flag as novel, by action: what a practitioner asks of it first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from mule.data.split.splits import read_split
 from mule.data.table.reading import read_actor_table
 from mule.inference.judging import Judging
 from mule.inference.output_files import kept_outputs
-from mule.inference.outputs import SideOutputs
-from mule.inference.results import SideResult, read_novelties
+from mule.inference.results import ResultError, SideResult, read_novelties
 from mule.inference.score_rules import PAPER_SCORES
+from mule.inference.sides import ActorTruth
 from mule.novelty.combining import DECIDING_SCORE
 from mule.training.data import root_of
 
@@ -50,21 +50,24 @@ def deciding_score(result: SideResult) -> str | None:
 
 
 def headline_scores(result: SideResult) -> tuple[str, ...]:
-    """Return the scores to show first: the one that decides, the paper's, and the best-known rivals."""
+    """Return the scores to show first: the one that decides, the paper's, and the best-known rivals.
+
+    Without novel people only the first can be compared with its promise, so it is shown alone.
+    """
     names = dict.fromkeys((deciding_score(result), *PAPER_SCORES, *BEST_KNOWN))
-    return tuple(name for name in names if name is not None and name in result.scores)
+    there = tuple(name for name in names if name is not None and name in result.scores)
+    return there if result.num_novel else there[:1]
 
 
 def flagged_by_action(
-    outputs: SideOutputs, novelty: Float[np.ndarray, " actors"], threshold: float
+    truth: ActorTruth, novelty: Float[np.ndarray, " actors"], threshold: float, *, taught: Sequence[str]
 ) -> dict[str, Flagged]:
-    """Count, for each novel action, the novel people above the threshold; who does two actions counts for both."""
-    truth = outputs.truth
+    """Count, for each action not taught, the novel people above the threshold; who does two counts for both."""
     is_flagged = novelty > threshold
     counts: dict[str, Flagged] = {}
     for name, does in zip(truth.classes, truth.labels.T, strict=True):
         doing = does & truth.is_novel
-        if name not in outputs.classes and doing.any():
+        if name not in taught and doing.any():
             counts[name] = Flagged(int(np.count_nonzero(is_flagged & doing)), int(np.count_nonzero(doing)))
     return counts
 
@@ -72,7 +75,7 @@ def flagged_by_action(
 def flagged_in_run(
     run_dir: Path, side: str, result: SideResult, score: str, *, judging: Judging
 ) -> Mapping[str, Flagged]:
-    """Count the flagged people of a judged side of a run by novel action.
+    """Count the flagged people of a judged side of a run by novel action; none if its outputs were removed.
 
     Args:
         run_dir: the folder of the run.
@@ -80,13 +83,13 @@ def flagged_in_run(
         result: its judgement.
         score: the score to flag by.
         judging: how the side was judged.
-
-    Raises:
-        ResultError: the outputs or the scores of the side are not kept.
     """
-    outputs = judging.shown(kept_outputs(run_dir, side))
-    novelty = read_novelties(run_dir, judging.name_of(side))[score]
-    return flagged_by_action(outputs, novelty, result.scores[score].threshold)
+    try:
+        outputs = judging.shown(kept_outputs(run_dir, side))
+        novelty = read_novelties(run_dir, judging.name_of(side))[score]
+    except ResultError:
+        return {}
+    return flagged_by_action(outputs.truth, novelty, result.scores[score].threshold, taught=outputs.classes)
 
 
 def actions_left_out(experiment: Experiment) -> tuple[str, ...]:

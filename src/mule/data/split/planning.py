@@ -31,6 +31,7 @@ class SplitPlan:
     charades_classes: Path | None = None
     groups: str | None = None
     sides: str | None = None
+    has_test_table: bool = False
     test_share: float = 0.25
     val_share: float | None = None
     mixed: Literal["drop", "keep"] = "drop"
@@ -51,6 +52,8 @@ class SplitPlan:
             )
         if self.tags is not None and self.z1_at_test not in (None, "tags"):
             raise RangeError("--tags: tags are all of Z1; leave --z1-at-test out.")
+        if self.has_test_table and self.sides is not None:
+            raise RangeError("--sides: give a second table or a column of sides, not both.")
 
 
 def planned_split(
@@ -68,12 +71,10 @@ def planned_split(
         RangeError: the plan does not fit the table.
         AnnotationError: a file of groups, sides or names cannot be used.
     """
-    if tested is not None and plan.sides is not None:
-        raise RangeError("--sides: give a second table or a column of sides, not both.")
     whole = whole_table(actors, tested)
     classes = _class_sets(plan, whole.classes)
     group_of = {} if plan.groups is None else _value_of_each(plan.groups, whole.videos, "--groups")
-    rules = _rules(plan, has_test_table=tested is not None)
+    rules = _rules(plan)
     videos = (
         _given_sides(plan.sides, whole.videos)
         if plan.sides
@@ -143,15 +144,15 @@ def _group_of(classes: tuple[str, ...], file_or_mark: str) -> dict[str, str]:
     return _of_all(classes, pairs, f"{file_or_mark}: every action")
 
 
-def _rules(plan: SplitPlan, *, has_test_table: bool) -> Rules:
-    is_drawn = plan.sides is None and not has_test_table
+def _rules(plan: SplitPlan) -> Rules:
+    is_drawn = plan.sides is None and not plan.has_test_table
     return Rules(
         mixed=plan.mixed,
         mixed_share=plan.mixed_share,
         train_novel=plan.train_novel,
         z1_at_test=_z1_at_test(plan),
         sides="drawn" if is_drawn else "given",
-        val_share=_val_share(plan, has_test_table=has_test_table),
+        val_share=_val_share(plan),
         test_share=plan.test_share if is_drawn else 0.0,
         # the file's name alone: a digest must not depend on the machine
         groups_from="" if plan.groups is None else Path(plan.groups).name,
@@ -164,12 +165,12 @@ def _z1_at_test(plan: SplitPlan) -> Z1AtTest:
     return plan.z1_at_test or ("ignore" if plan.policy == "paper" else "known")
 
 
-def _val_share(plan: SplitPlan, *, has_test_table: bool) -> float:
+def _val_share(plan: SplitPlan) -> float:
     if plan.sides is not None:
         return 0.0
     if plan.val_share is not None:
         return plan.val_share
-    return 0.0 if has_test_table else DEFAULT_VAL_SHARE
+    return 0.0 if plan.has_test_table else DEFAULT_VAL_SHARE
 
 
 def _drawn_sides(
