@@ -67,21 +67,21 @@ def check(
 
     report = _Report(sys.maxsize if shows_all else PROBLEMS_SHOWN)
     names = read_video_names(table)
-    found, probed = (None, None) if videos is None else opened_videos(names, videos, image_rate)
-    left_out = _unusable(found, probed) if leave_out_missing is not None else {}
+    files, probed = (None, None) if videos is None else opened_videos(names, videos, image_rate)
+    left_out = _unusable(files, probed) if leave_out_missing is not None else {}
     ends_s = None
-    if found is not None and probed is not None:
-        report.add([f"video {name!r}: {reason}" for name, reason in found.refused.items()])
+    if files is not None and probed is not None:
+        report.add([f"video {name!r}: {reason}" for name, reason in files.refused.items()])
         if leave_out_missing is None:
-            report.add([f"{found.paths[name]}: {reason}" for name, reason in probed.unreadable.items()])
-        known = [*found.refused, *probed.unreadable, *left_out]
+            report.add([f"{files.paths[name]}: {reason}" for name, reason in probed.unreadable.items()])
+        known = [*files.refused, *probed.unreadable, *left_out]
         ends_s = {**probed.ends_s, **dict.fromkeys(known)}
     actors = report.read(lambda most: read_actor_table(table, video_ends_s=ends_s, most_shown=most))
     if objects is not None:
         _check_objects(objects, set(names), ends_s, report)
-    if found is not None and found.missing and leave_out_missing is None:
+    if files is not None and files.missing and leave_out_missing is None:
         typer.echo(
-            f"{len(found.missing)} of {len(names)} videos are missing. --leave-out-missing KEPT.csv writes the table "
+            f"{len(files.missing)} of {len(names)} videos are missing. --leave-out-missing KEPT.csv writes the table "
             "without them.",
             err=True,
         )
@@ -228,8 +228,8 @@ def detect(
     require_table_suffix(out)
     clips = read_actor_table(table)
     finder = box_finder(detector, "", actor_score=score)
-    found, probed = opened_videos(clips.videos, videos, Fraction(30))
-    lacking = [*found.missing, *found.refused, *probed.unreadable]
+    files, probed = opened_videos(clips.videos, videos, Fraction(30))
+    lacking = [*files.missing, *files.refused, *probed.unreadable]
     if lacking:
         raise VideoError(
             f"{videos}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}."
@@ -237,7 +237,7 @@ def detect(
     with CountBar("detecting") as bar:
         detected = detected_actors(
             clips,
-            found.paths,
+            files.paths,
             lambda frame: finder(frame, key_time_s=0.0).detections,
             actor_score=finder.actor_score,
             on_progress=bar,
@@ -268,13 +268,13 @@ class _Report:
         self._most_shown = most_shown
         self.num_problems = 0
 
-    def add(self, problems: Sequence[str], *, num_untold: int = 0) -> None:
+    def add(self, problems: Sequence[str], *, num_more: int = 0) -> None:
         for problem in problems[: self._most_shown]:
             typer.echo(problem)
-        untold = num_untold + max(len(problems) - self._most_shown, 0)
-        if untold:
-            typer.echo(f"and {untold} more like these; --all shows them")
-        self.num_problems += len(problems) + num_untold
+        num_hidden = num_more + max(len(problems) - self._most_shown, 0)
+        if num_hidden:
+            typer.echo(f"and {num_hidden} more like these; --all shows them")
+        self.num_problems += len(problems) + num_more
 
     def read(self, read: Callable[[int], _Read]) -> _Read | None:
         """Return what is read, or None if it has problems, which are printed."""
@@ -283,7 +283,7 @@ class _Report:
         try:
             return read(self._most_shown)
         except RowProblems as problems:
-            self.add(problems.each, num_untold=problems.num_untold)
+            self.add(problems.each, num_more=problems.num_untold)
             return None
 
 
@@ -293,16 +293,16 @@ def opened_videos(
     """Find and open every video under a progress bar."""
     from mule.data.table.videos import find_videos, probe_videos
 
-    found = find_videos(names, folder)
+    files = find_videos(names, folder)
     with CountBar("opening videos") as bar:
-        return found, probe_videos(found.paths, on_progress=bar, image_rate=image_rate)
+        return files, probe_videos(files.paths, on_progress=bar, image_rate=image_rate)
 
 
-def _unusable(found: "FoundVideos | None", probed: "ProbedVideos | None") -> dict[str, str]:
+def _unusable(files: "FoundVideos | None", probed: "ProbedVideos | None") -> dict[str, str]:
     """Return the videos that are missing or cannot be read, with the reason."""
-    if found is None or probed is None:
+    if files is None or probed is None:
         return {}
-    return {**dict.fromkeys(found.missing, "missing"), **probed.unreadable}
+    return {**dict.fromkeys(files.missing, "missing"), **probed.unreadable}
 
 
 def _check_objects(
@@ -386,8 +386,8 @@ def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     )
     console.print(_histogram("actors per clip", "clips", counted.clips_with_actors, counted.actors_per_clip))
     if num_pairs and (pairs := counted.pairs()[:num_pairs]):
-        shown = RichTable("together", "and", title="classes of one actor at one time")
-        for name in ("rows", "of the first", "of the second"):
+        shown = RichTable("class", "other class", title="classes of one actor at the same time")
+        for name in ("rows", "share of class", "share of other"):
             shown.add_column(name, justify="right")
         for pair in pairs:
             shares = (f"{100 * share:.1f} %" for share in (pair.share_of_first, pair.share_of_second))
