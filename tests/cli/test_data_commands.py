@@ -91,7 +91,7 @@ def test_what_is_no_table_is_one_error(tmp_path):
     assert "the header must name the columns" in str(outcome.exception)
 
 
-def test_many_problems_are_cut_short_unless_all_are_asked_for(tmp_path):
+def test_many_problems_are_cut_short_unless_all_are_requested(tmp_path):
     path = written(
         tmp_path / "bad.csv", *["film,x,,,,,sit,"] * 1, *[f"film,-{i},,,,,sit,a{i}" for i in range(1, 150)]
     )
@@ -176,7 +176,7 @@ def compose(table, videos, out, *options):
     return run("compose", table, "--videos", videos, "--out", out, "--tiles", "2", *options)
 
 
-def test_composites_are_made_and_told(tmp_path, table, videos):
+def test_composites_are_made_and_counted(tmp_path, table, videos):
     outcome = compose(table, videos, tmp_path / "out", "--clips", 2, "--seed", 3)
     assert outcome.exit_code == 0, outcome.output
     assert "2 composites of 2 tiles" in outcome.stdout
