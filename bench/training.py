@@ -2,7 +2,7 @@
 
     python -m bench.training [--small]
 
-Everything is a run of experiments/stage_mule.toml on fewer clips, and its times are those it writes into its curves.
+Everything is a run of the experiment `stage` on fewer clips, and its times are those it writes into its curves.
 The first batch of an epoch is left out of them: with 125 batches to an epoch, as in the file, it does not count.
 """
 
@@ -22,7 +22,7 @@ from mule.training.build import run_experiment
 from mule.training.run_folder import METRICS, read_metrics
 from mule.training.step import Silence
 
-EXPERIMENT = Path("experiments/stage_mule.toml")
+EXPERIMENT = Path("stage")
 BATCH_CLIPS = 16
 MOST_INNER_STEPS = 5
 

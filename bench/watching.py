@@ -36,7 +36,6 @@ from mule.watching.engine.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOut
 from mule.watching.engine.judging import NO_TRACK, Judge
 from mule.watching.engine.seeing import clip_needs
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 YOLOX = SHARED / "detectors" / "yolox_nano_coco_416.onnx"
 I3D_WEIGHTS = SHARED / "backbones" / "i3d_rgb_kinetics400_fp16.pt"
@@ -143,7 +142,7 @@ def cases(folder: Path, *, is_small: bool) -> Iterator[Case]:
     seconds = 5 if is_small else 30
     yield Case(
         "tiny Stage model, boxes beside the video, 96 × 128",
-        made_bundle(load_experiment(EXPERIMENTS / "stage_mule.toml", []), SCENE_BOXES),
+        made_bundle(load_experiment(Path("stage"), []), SCENE_BOXES),
         take(folder / "stage", seconds),
         None,
         seconds,
@@ -153,15 +152,13 @@ def cases(folder: Path, *, is_small: bool) -> Iterator[Case]:
         return
     real = partial(Case, video=PEDESTRIANS, detector=YOLOX)
     has_weights = I3D_WEIGHTS.is_file()
-    i3d = load_experiment(
-        EXPERIMENTS / "airtlab_i3d.toml", [f"backbone.weights={I3D_WEIGHTS}"] if has_weights else []
-    )
+    i3d = load_experiment(Path("airtlab"), [f"backbone.weights={I3D_WEIGHTS}"] if has_weights else [])
     yield real(
         f"I3D + YOLOX-nano, {described(i3d)}, pedestrians 768 × 576",
         made_bundle(i3d, "yolox_nano", has_weights=has_weights),
         num_moments=2 if is_small else 6,
     )
-    slowfast = load_experiment(EXPERIMENTS / "ava_r50.toml", ["system=mule"])
+    slowfast = load_experiment(Path("ava"), ["system=mule"])
     yield real(
         f"SlowFast R50 + YOLOX-nano, weights of chance, {described(slowfast)}, pedestrians 768 × 576",
         made_bundle(slowfast, "yolox_nano"),

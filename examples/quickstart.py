@@ -103,7 +103,6 @@ def main() -> None:
     rows = prepare(wanted.jhmdb.resolve(), work)
     for name, path in (("i3d.pt", wanted.weights), ("yolox_nano.onnx", wanted.detector)):
         (work / name).symlink_to(path.resolve())
-    (work / "experiments").symlink_to(REPOSITORY / "experiments")
     given = {
         "cores": os.cpu_count(),
         "rows": len(rows),
@@ -119,7 +118,7 @@ def main() -> None:
         ),
         (
             TRAIN,
-            "mule train experiments/own_i3d.toml --set data.root=own --set data.num_known=6 "
+            "mule train own --set data.root=own --set data.num_known=6 "
             "--set backbone.weights=i3d.pt --set backbone.runtime=openvino --out run",
         ),
         (BUNDLE, "mule bundle run --out model --pictures"),

@@ -5,12 +5,16 @@ from typing import Annotated, Literal
 
 import typer
 
-QUICK = ("stage_mule", "stage_mule_literal", "stage_bce")
+QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
+"""The experiment and the systems of the quick comparison."""
 
 
 def compare(
     experiments: Annotated[
-        list[Path] | None, typer.Argument(metavar="EXPERIMENT.toml...", help="What to compare.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="EXPERIMENT...", help="Experiment files, or packaged ones: stage, own, ava, …"
+        ),
     ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Trials of each: seeds 0, 1, …; on Stage each draws new data.")
@@ -99,10 +103,11 @@ def compare(
     from mule.comparison.equal import with_steps
     from mule.inference.judging import Judging
 
-    files = show_compare.quick_files(QUICK) if quick and not experiments else experiments or []
+    if quick and not experiments:
+        experiments, systems = [QUICK[0]], systems or list(QUICK[1])
     # steps and budgets are counted on the first split; the experiments' own may not be there
     settings = [*(settings or []), *(f"data.split={each}" for each in (splits or [])[:1])]
-    contestants = show_compare.contestants(files, settings, systems or [])
+    contestants = show_compare.contestants(experiments or [], settings, systems or [])
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:

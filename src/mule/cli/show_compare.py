@@ -102,18 +102,6 @@ def noted(sentence: str) -> None:
     Console(stderr=True).print(Text(sentence), soft_wrap=True)
 
 
-def quick_files(names: Sequence[str]) -> list[Path]:
-    """The experiments of the quick comparison, which lie in `experiments` of the folder one is in."""
-    files = [Path("experiments") / f"{name}.toml" for name in names]
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise ConfigError(
-            f"--quick without experiments takes those in the folder experiments; {', '.join(missing)} are not there. Go to "
-            "the repository's folder, or name experiments."
-        )
-    return files
-
-
 def judged_by(texts: Sequence[str]) -> dict[str, str]:
     """METHOD=SCORE, taken apart."""
     pairs = [text.partition("=") for text in texts]

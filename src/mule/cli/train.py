@@ -8,8 +8,14 @@ import typer
 
 def train(
     experiment: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to train, on what, and how.")
+        Path,
+        typer.Argument(
+            metavar="EXPERIMENT", help="An experiment file, or a packaged one: stage, own, ava, …"
+        ),
     ],
+    system: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Train this system instead (see `mule models`).")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -35,8 +41,10 @@ def train(
     from mule.core.config import load_experiment
     from mule.training.build import run_experiment
 
-    run_dir = Path("runs") / experiment.stem if out is None else out
-    wanted = with_usual_places(load_experiment(experiment, settings or []))
+    name = experiment.stem if system is None else f"{experiment.stem}_{system}"
+    run_dir = Path("runs") / name if out is None else out
+    chosen = [] if system is None else [f"system={system}"]
+    wanted = with_usual_places(load_experiment(experiment, [*(settings or []), *chosen]))
     with Screen(run_dir) as screen:
         progress = run_experiment(wanted, run_dir, listener=screen, resumes=resume)
         screen.finished(progress)

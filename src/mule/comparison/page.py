@@ -151,9 +151,8 @@ OF_TABLES = (
 )
 NOT_THE_PAPER = (
     "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
-    "Kinetics, and GPUs; the experiments are `experiments/ava_r50.toml`, `ava_r101.toml`, `charades_r50.toml` and "
-    "`charades_r101.toml`, and with the data at hand the command is `mule compare experiments/ava_r50.toml … "
-    "--set data.root=DIR`."
+    "Kinetics, and GPUs; the experiments are `ava` and `charades`, and with the data at hand the command is "
+    "`mule compare ava --system NAME … --set data.root=DIR`."
 )
 
 
