@@ -64,7 +64,7 @@ def test_far_novelty_is_judged_as_any_side_is():
 
 @pytest.mark.parametrize("actions", [("run",), ("bow", "wave")])
 def test_other_videos_in_which_everybody_is_known_are_refused(actions):
-    with pytest.raises(RangeError, match="others who do none of their actions; got 12 and 0"):
+    with pytest.raises(RangeError, match="other videos who do no known action; got 12 and 0"):
         against_far(made_outputs(12, seed=2), other_videos(8, actions=actions))
 
 
@@ -131,4 +131,4 @@ def test_tables_of_other_videos_come_with_their_videos_and_names_of_their_own(ta
 def test_a_known_action_under_another_name_is_said():
     assert doubtful_names(("bow", "run", "wave"), ("run", "fence")) == []
     (said,) = doubtful_names(("bow", "run", "wave"), ("movement:running", "fence"))
-    assert said == "'movement:running' reads like the known 'run', and who does it counts as novel"
+    assert said == "'movement:running' resembles the known 'run', but counts as novel"
