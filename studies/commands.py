@@ -1,4 +1,4 @@
-"""What the commands of the studies share. Wrong input ends in one sentence and exit code 2, as with `mule`."""
+"""What the commands of the studies share: options, error handling, and pages."""
 
 import shlex
 import sys
@@ -13,7 +13,8 @@ from mule.core.errors import MuleError
 from mule.core.files import write_file
 
 Scores = Annotated[
-    list[str] | None, typer.Option("--score", metavar="NAME", help="A novelty score. Repeatable. [all]")
+    list[str] | None,
+    typer.Option("--score", metavar="NAME", help="A novelty score. Repeatable; default: all."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -35,7 +36,7 @@ def run(app: typer.Typer, module: str) -> None:
 
 
 def write_page(path: Path, title: str, intro: str, sections: Mapping[str, str], *, module: str) -> None:
-    """Write a page in Markdown: a title, the command that made the page, an introduction, and sections by heading."""
+    """Write a Markdown page: title, the command that made it, introduction, sections by heading."""
     arguments = [without_place(each) for each in sys.argv[1:]]
     command = " ".join(
         [f"python -m {module}", *(shlex.quote(each) if " " in each else each for each in arguments)]

@@ -4,9 +4,9 @@
     │ tile 1│  tile 2 │  3  │   All tiles get the height of the lowest; each keeps its shape.
     └───────┴─────────┴─────┘   Tiles are aligned at their key times: the key time of the composite.
 
-The composite plays at the frame rate of its first tile; other tiles show the frame on screen at each of these times. It
-lasts as long as every tile does, before and after the key time: no frame is repeated or held. A row without a box gets the
-whole tile, a row without a time the middle of its video.
+The composite plays at the frame rate of its first tile; other tiles show the frame on screen at each of these
+times. It lasts as long as every tile does, before and after the key time: no frame is repeated or held. A row
+without a box gets the whole tile, a row without a time the middle of its video.
 """
 
 import csv
@@ -31,7 +31,7 @@ LEAST_LENGTH_S = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Source:
-    """A clip of one actor: its row in the table, and how long the video lasts before and after its key time."""
+    """A clip of one actor: its row in the table, and the time before and after its key time."""
 
     row: int
     video: VideoOnDisk
@@ -79,7 +79,7 @@ class Composite:
 
     @property
     def tile_sizes(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of each tile: even numbers, as video files need, and no tile enlarged in height."""
+        """Rows and columns of each tile: even numbers, as video files need; no tile gets taller."""
         rows = max(min(tile.video.rows for tile in self.tiles) // 2 * 2, 2)
         shapes = [Fraction(tile.video.cols, tile.video.rows) for tile in self.tiles]
         return tuple((rows, max(round(rows * shape / 2) * 2, 2)) for shape in shapes)
@@ -169,7 +169,7 @@ def draw_composites(
 
 
 def composite_table(table: ActorTable, composites: Sequence[Composite]) -> ActorTable:
-    """Return a row per tile: its box within the composite, its labels, and its place from the left as actor_id."""
+    """Return a row per tile: its box in the composite, its labels, its place from the left as actor_id."""
     rows = [tile.row for composite in composites for tile in composite.tiles]
     per_composite = [len(composite.tiles) for composite in composites]
     boxes = [_moved_boxes(table, composite) for composite in composites]
@@ -185,7 +185,7 @@ def composite_table(table: ActorTable, composites: Sequence[Composite]) -> Actor
 
 
 def write_sources(path: Path, table: ActorTable, composites: Sequence[Composite]) -> None:
-    """Write the source of each tile: composite, tile, and the video, row (from 1) and key time of its clip."""
+    """Write the source of each tile: composite, tile, and video, row (from 1) and key time of its clip."""
     write_file(path, lambda unfinished: _write_sources(unfinished, table, composites))
 
 
@@ -262,7 +262,7 @@ class _Pool:
         return None
 
     def _groups_to_use(self, num_left: int) -> tuple[set[str], int]:
-        """Return groups with a clip for every remaining composite, and how many of them the next one must use.
+        """Return groups with a clip for every remaining composite, and how many the next one must use.
 
         Skipping more groups than there are spare clips would leave the last composites without enough groups.
         """

@@ -1,7 +1,7 @@
 """Composites within each side of a split: all tiles of a composite come from one side.
 
-Only actors that the split uses become tiles, so actors with a novel action never appear in training or validation. At test
-time, known and novel actors can share a composite.
+Only actors that the split uses become tiles, so actors with a novel action never appear in training or
+validation. At test time, known and novel actors can share a composite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,13 @@ def _drawn(side: Side, sources: Sources, rows: set[int], drawing: Drawing) -> li
 def split_of_composites(
     split: Split, composed: ActorTable, composites: Mapping[Side, Sequence[Composite]], *, num_tiles: int
 ) -> Split:
-    """Return the split of a table of composites: the same actions and rules, composites on the side of their tiles.
+    """Return the split of a table of composites, each on the side of its tiles; actions and rules stay.
 
     Args:
         split: the split of the table that tiles come from.
         composed: the table of composites, read back from its file.
-        composites: the composites of each side; those missing from `composed` could not be made and are left out.
+        composites: the composites of each side; those missing from `composed` could not be made and are left
+            out.
         num_tiles: clips per composite.
     """
     there = set(composed.videos)

@@ -26,7 +26,7 @@ def write_composites(
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
-    """Write composites as a data set: `videos/`, `labels.csv`, `sources.csv`; returns the failed ones with reasons.
+    """Write composites as `videos/`, `labels.csv` and `sources.csv`; return the failed ones with reasons.
 
     A composite fails if a video ends before its stated end: a repeated last frame would not be real video.
 

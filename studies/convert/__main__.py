@@ -91,7 +91,7 @@ def from_caviar(
     out: Out,
     kind: Annotated[
         list[CaviarKind] | None,
-        typer.Option(help="Use only this kind of label as actions. Repeatable. [all]"),
+        typer.Option(help="Use only this kind of label as actions. Repeatable; default: all."),
     ] = None,
     every: Every = None,
     fps: Fps = None,

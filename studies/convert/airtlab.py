@@ -1,11 +1,12 @@
 """AIRTLab: staged scenes of two to four people, filmed by two cameras, labelled per clip.
 
-    labels.csv   video, scene, camera, actions        actions are separated by `;`, scenes are named like violent-12
+    labels.csv   video, scene (such as violent-12), camera, actions (separated by `;`)
     clips/       the videos
 
-Labels do not say who does what, so rows have no boxes: the whole frame acts, as in Charades. A scene must stay on one side
-of a split. Takes of one action were filmed in a row, so scenes with close numbers share more than their action. Keep blocks
-of consecutive scenes together, so that this does not separate known from novel.
+Labels do not say who does what, so rows have no boxes: the whole frame acts, as in Charades. A scene must
+stay on one side of a split. Takes of one action were filmed in a row, so scenes with close numbers share more
+than their action. Keep blocks of consecutive scenes together, so that this does not separate known from
+novel.
 """
 
 import csv
@@ -58,8 +59,9 @@ def actors_from_airtlab(
 
     Args:
         folder: a folder with `labels.csv` and, unless rows stand for whole videos, `clips`.
-        rows: `video` gives a row without a time, from which training draws clips; `middle` a row for the middle of the
-            video, as a frozen backbone needs; `clips` rows at times S, 2S, … before the end, or the middle if there are none.
+        rows: `video` gives a row without a time, from which training draws clips; `middle` a row for the
+            middle of the video, as a frozen backbone needs; `clips` rows at times S, 2S, … before the end, or
+            the middle if there are none.
         period_s: S.
 
     Raises:
@@ -100,7 +102,7 @@ def read_takes(path: Path) -> list[Take]:
 
 
 def write_takes(path: Path, takes: Iterable[Take], *, block_scenes: int = BLOCK_SCENES) -> None:
-    """Write the groups of each video, `video, scene, camera, block`; a block spans `block_scenes` scene numbers."""
+    """Write the groups of each video: scene, camera and block, which spans `block_scenes` scene numbers."""
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", encoding="utf-8", newline="") as file:

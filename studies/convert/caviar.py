@@ -147,7 +147,8 @@ class _Document:
         """Collect frames, objects, groups and boxes."""
         if not outer and tag != "dataset":
             raise AnnotationError(
-                f"{self._path}, line {line}: must be a <dataset> of frames, like CAVIAR's ground truth; got <{tag}>."
+                f"{self._path}, line {line}: must be a <dataset> of frames, like CAVIAR's ground truth; got "
+                f"<{tag}>."
             )
         if tag == "frame":
             self._frame = values.get("number", "")
@@ -199,7 +200,8 @@ class _Document:
         if not is_frame_number(self._frame) or not thing.name:
             self._wrong(
                 thing,
-                f"an object must have an id and be in a numbered frame; got {thing.name!r} in frame {self._frame!r}",
+                f"an object must have an id and be in a numbered frame; got {thing.name!r} in frame "
+                f"{self._frame!r}",
             )
             return None
         if not all(map(math.isfinite, (x, y, width, height))):

@@ -57,7 +57,8 @@ def actors_from_jhmdb(folder: Path, *, with_tags: bool = False) -> tuple[ActorTa
         if line_of.setdefault(row.video, line) != line:
             problems.add(
                 line,
-                f"a clip must have one actor at one time; {shown(row.video)} is also in line {line_of[row.video]}",
+                f"a clip must have one actor at one time; {shown(row.video)} is also in line "
+                f"{line_of[row.video]}",
             )
         clip = clips.get(row.video)
         if clip is None:
@@ -82,7 +83,8 @@ def _note_disagreements(placed: PlacedRow, clip: Clip, problems: Problems, *, wi
     if done != {clip.action}:
         problems.add(
             line,
-            f"the action must be the one in {VIDEOS}, {shown(clip.action)}; got {shown('; '.join(sorted(done)))}",
+            f"the action must be the one in {VIDEOS}, {shown(clip.action)}; got "
+            f"{shown('; '.join(sorted(done)))}",
         )
     if row.time_s >= clip.length_s:
         problems.add(

@@ -1,4 +1,4 @@
-"""`python -m studies.evaluate`: far novelty, more looks, ensembles, and scores that agree between data sets."""
+"""`python -m studies.evaluate`: far novelty, more looks, ensembles, agreement between data sets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,19 +22,21 @@ from studies.evaluate.takes import NUMBERS_OF_LOOKS, Takes, judge_takes
 
 MODULE = "studies.evaluate"
 NEAR_AND_FAR = (
-    "Near novelty (the first column): actions that were never taught, in videos of the same kind as the training videos. Far "
-    "novelty: the known actors of the test side against everybody in other videos who does no action with a known name. Other "
-    "videos also differ in camera, light and the size of people, so a score can do well there without knowing anything about "
-    "actions. Near novelty is what counts."
+    "Near novelty (the first column): actions that were never taught, in videos of the same kind as the "
+    "training videos. Far novelty: the known actors of the test side against everybody in other videos who "
+    "does no action with a known name. Other videos also differ in camera, light and the size of people, so "
+    "a score can do well there without knowing anything about actions. Near novelty is what counts."
 )
 LOOKS = (
-    "The same tracks, judged by their first look, the first two, four and eight. A track lasts while one actor keeps doing the "
-    "same actions; a track with fewer looks uses all it has. Evidence is fused along a track; rivals use the mean output and "
-    "feature. The runs were trained on single looks; thresholds and p-values come from held-out tracks of as many looks."
+    "The same tracks, judged by their first look, the first two, four and eight. A track lasts while one "
+    "actor keeps doing the same actions; a track with fewer looks uses all it has. Evidence is fused along "
+    "a track; rivals use the mean output and feature. The runs were trained on single looks; thresholds and "
+    "p-values come from held-out tracks of as many looks."
 )
 AGREEMENT = (
-    "Every network that was judged on both data sets, by every score that was. AUROC is the mean over trials, in percent; the "
-    "best on each data set is bold. Do not rely on what holds on one data set alone."
+    "Every network that was judged on both data sets, by every score that was. AUROC is the mean over "
+    "trials, in percent; the best on each data set is bold. Do not rely on what holds on one data set "
+    "alone."
 )
 
 app = typer.Typer(
@@ -51,16 +53,20 @@ def ensemble(
         typer.Argument(metavar="RUN_DIR...", help="Finished runs on the same data, with other seeds."),
     ],
     splits: Annotated[
-        list[str] | None, typer.Option("--split", metavar="SIDE", help="val, test, …. Repeatable. [all]")
+        list[str] | None,
+        typer.Option("--split", metavar="SIDE", help="val, test, …. Repeatable; default: all."),
     ] = None,
     scores: Scores = None,
     settings: Settings = None,
-    test_clips: Annotated[int | None, typer.Option(min=1, help="Clips per test side of Stage. [400]")] = None,
+    test_clips: Annotated[
+        int | None, typer.Option(min=1, help="Clips per test side of Stage; default: 400.")
+    ] = None,
     resamples: Resamples = 1000,
 ) -> None:
     """Judge several runs as one network: the mean of their logits, their features side by side.
 
-    Train the runs on the same data with different seeds: `mule train … --set seed=1`, with the same data.seed.
+    Train the runs on the same data with different seeds: `mule train …
+    --set seed=1`, with the same data.seed.
     """
     runs = {each: experiment_of(each, settings or []) for each in run_dirs}
     judging = Judging(
@@ -105,9 +111,10 @@ def far(
 ) -> None:
     """Judge far novelty: the known actors of a test side against the actors of other videos.
 
-    Actors who do an action with a known name are left out; names that only resemble a known one are reported. Other videos
-    differ in more than actions, so far novelty is easier than the novel actions of the test side, which are shown beside it.
-    Several runs are averaged.
+    Actors who do an action with a known name are left out; names that only
+    resemble a known one are reported. Other videos differ in more than
+    actions, so far novelty is easier than the novel actions of the test
+    side, which are shown beside it. Several runs are averaged.
     """
     if len(actors) != len(videos):
         raise typer.BadParameter(
@@ -116,7 +123,8 @@ def far(
         )
     if len({each.stem for each in actors}) != len(actors):
         raise typer.BadParameter(
-            f"tables name the columns, so their names must differ; got {', '.join(each.name for each in actors)}.",
+            "tables name the columns, so their names must differ; got "
+            f"{', '.join(each.name for each in actors)}.",
             param_hint="--actors",
         )
     judging = Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples)
@@ -148,7 +156,10 @@ def looks(
     numbers: Annotated[
         list[int] | None,
         typer.Option(
-            "--looks", min=1, metavar="N", help="Use the first N looks per track. Repeatable. [1, 2, 4, 8]"
+            "--looks",
+            min=1,
+            metavar="N",
+            help="Use the first N looks per track. Repeatable; default: 1, 2, 4, 8.",
         ),
     ] = None,
     scores: Scores = None,
@@ -158,8 +169,8 @@ def looks(
 ) -> None:
     """Measure what more looks at each actor are worth, in takes outside the data of a run.
 
-    An actor who does an action that the run was not taught is novel. `mule stage render --seconds 10 --role test` makes such
-    takes.
+    An actor who does an action that the run was not taught is novel. `mule
+    stage render --seconds 10 --role test` makes such takes.
     """
     judging = Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples)
     results = []

@@ -103,8 +103,8 @@ def agreement_sheets(found: Sequence[Agreement], data_sets: Sequence[str]) -> di
         for each in found
     )
     note = (
-        "Spearman's ρ of the places of all scores: 1 if both data sets order them alike, 0 if one order says nothing "
-        "about the other."
+        "Spearman's ρ of the places of all scores: 1 if both data sets order them alike, 0 if one order "
+        "says nothing about the other."
     )
     return {"": Sheet(titles, (Block("", lines),), notes=(note,))} | {
         each.network: agreement_sheet(each, data_sets) for each in found

@@ -1,10 +1,10 @@
-"""Several trained runs on the same data as one network: their features side by side, the mean of their logits.
+"""Several trained runs on the same data as one network: features side by side, the mean of the logits.
 
     member 1: features z₁ ─▶ h₁ ─┐
     member 2: features z₂ ─▶ h₂ ─┴─▶ h = mean of h,  z = z₁ ⊕ z₂, each scaled to the same usual length
 
-h is still one linear layer of z, so every score that works on a network works on the ensemble: memory, neighbours,
-ViM and evidence alike. Everything is computed from stored outputs.
+h is still one linear layer of z, so every score that works on a network works on the ensemble: memory,
+neighbours, ViM and evidence alike. Everything is computed from stored outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,8 @@ def judge_ensemble(
     experiments = list(runs.values())
     if len(runs) < 2 or len({each.system for each in experiments}) > 1:
         raise RangeError(
-            f"an ensemble needs at least two runs of one system; got {', '.join(each.system for each in experiments)}."
+            "an ensemble needs at least two runs of one system; got "
+            f"{', '.join(each.system for each in experiments)}."
         )
     wanted = tuple(dict.fromkeys(sides or (VAL, *sides_under_test(experiments[0]))))
     require_sides(experiments[0], wanted)
@@ -131,8 +132,8 @@ def _require_same(members: Sequence[SideOutputs]) -> None:
         )
         if not is_same:
             raise RangeError(
-                "members of an ensemble must be judged on the same actors and actions; these differ. Train them on the "
-                "same data with other seeds: --set seed=1 and the same data.seed."
+                "members of an ensemble must be judged on the same actors and actions; these differ. Train "
+                "them on the same data with other seeds: --set seed=1 and the same data.seed."
             )
 
 

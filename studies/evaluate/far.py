@@ -3,8 +3,8 @@
 test side ─ known actors ──────────────┬─▶ one side, judged like any other
 other videos ─ actors of other actions ╯
 
-Other videos also differ in camera, light and size. Far novelty is therefore easier than unknown actions in videos of the
-same kind, and is reported separately.
+Other videos also differ in camera, light and size. Far novelty is therefore easier than unknown actions in
+videos of the same kind, and is reported separately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def judge_far(
     judging: Judging,
     noted: Noted,
 ) -> dict[str, SideResult]:
-    """Judge the first test side of a run, and its known actors against those of other videos, by the same scores.
+    """Judge the first test side of a run, and its known actors against those of other videos.
 
     Args:
         run_dir: the folder of a finished run.
@@ -67,7 +67,7 @@ def judge_far(
 
 
 def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
-    """Return the known actors of a test side, followed by actors of other videos who do no known action, as novel.
+    """Return the known actors of a test side, then, as novel, those of other videos without a known action.
 
     Raises:
         RangeError: there are no such actors on one of the sides.
@@ -103,7 +103,7 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
 
 
 def doubtful_names(known: Sequence[str], far: Sequence[str]) -> list[str]:
-    """Return a sentence for each known action that other videos may have under another name; nobody is left out.
+    """Return a sentence for each known action that other videos may have under another name.
 
     >>> doubtful_names(["walk", "jump"], ["movement:walking", "jump"])
     ["'movement:walking' resembles the known 'walk', but counts as novel"]

@@ -37,7 +37,8 @@ def _sheet(runs: Sequence[JudgedRun]) -> Sheet:
     mean_ap = [float(np.mean([each[side].mean_ap for each in runs])) for side in sides]
     below = Line(("closed-set mAP", *(_number(value, np.inf) for value in mean_ap)))
     note = (
-        f"AUROC in percent, mean over {len(runs)} run{'s' if len(runs) > 1 else ''}; the largest of a column is bold. "
+        f"AUROC in percent, mean over {len(runs)} run{'s' if len(runs) > 1 else ''}; the largest of a column "
+        "is bold. "
     ) + " ".join(f"{side}: {_counted(runs, side)}." for side in sides)
     return Sheet(
         ("Score", *(f"{side} ↑" for side in sides)), (Block("", lines), Block("", (below,))), notes=(note,)

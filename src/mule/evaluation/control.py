@@ -1,7 +1,7 @@
 """A control without pixels: how well the length and size of clips alone separate novel from known.
 
-Clips of one source often share their length and frame size. If these alone separate novel from known actors, a score that
-sees pixels may have learned no more than the source. Report it, and match the clips for it.
+Clips of one source often share their length and frame size. If these alone separate novel from known actors,
+a score that sees pixels may have learned no more than the source. Report it, and match the clips for it.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def control_without_pixels(
     tested: Float[np.ndarray, "tested facts"],
     is_novel: Bool[np.ndarray, " tested"],
 ) -> Control:
-    """Score each clip by its distance to the nearest training clip in plain facts such as length, width and height.
+    """Score each clip by its distance to the nearest training clip in facts such as length and height.
 
     Each fact is divided by its standard deviation over training clips; a constant fact keeps its own units.
 
