@@ -8,9 +8,43 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.show_compare import without_place
+from mule.cli.count_bar import CountBar
+from mule.cli.data import ImageRate
+from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file
+from mule.cli.data_from import show as show_conversion
+from mule.cli.numbers import positive
+from mule.cli.remember import outputs_in_table
+from mule.cli.show_compare import experiment_of, noted, sheet_shown, side_results, without_place
+from mule.cli.show_looks import looks_in_words, looks_table
 from mule.core.errors import MuleError
 from mule.core.files import write_file
+
+__all__ = [  # what the studies use of the command line of the package, and what they add to it
+    "CountBar",
+    "Docs",
+    "Every",
+    "Fps",
+    "ImageRate",
+    "KeepUnlabelled",
+    "Out",
+    "Resamples",
+    "Scores",
+    "Settings",
+    "Size",
+    "Video",
+    "experiment_of",
+    "looks_in_words",
+    "looks_table",
+    "noted",
+    "outputs_in_table",
+    "positive",
+    "require_one_file",
+    "run",
+    "sheet_shown",
+    "show_conversion",
+    "side_results",
+    "write_page",
+]
 
 Scores = Annotated[
     list[str] | None,
