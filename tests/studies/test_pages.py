@@ -23,3 +23,13 @@ def test_links_between_pages_lead_somewhere():
 def test_every_picture_is_shown():
     shown = {link.resolve() for page in (STUDIES / "pages").glob("*.md") for link in links(page)}
     assert {path.resolve() for path in (STUDIES / "pages" / "pictures").rglob("*.png")} <= shown
+
+
+def test_every_page_has_a_title_of_its_own():
+    titles = [
+        page.read_text().partition("\n")[0]
+        for page in STUDIES.rglob("*.md")
+        if page.name != "readme_table.md"
+    ]
+    assert len(set(titles)) == len(titles)
+    assert all(title.startswith("# ") for title in titles)
