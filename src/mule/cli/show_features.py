@@ -13,7 +13,7 @@ from rich.text import Text
 from mule.core.errors import MuleError, NotFinite, VideoError, WeightsError
 from mule.core.files import cache_folder, sha256_of
 from mule.features.cache import Every
-from mule.features.extraction import Extraction, Extractor, FrozenBackbone, Progress
+from mule.features.extraction import Extraction, ExtractionProgress, Extractor, FrozenBackbone
 from mule.features.weights.cards import WEIGHT_CARDS, WeightCard, find_card
 from mule.features.weights.download import place_of, require_checksum
 from mule.video.sources import DecodeReport, natural_key
@@ -124,7 +124,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ExtractionProgress) -> None:
         num_done = progress.num_reused + progress.num_computed
         if self._task is None:  # begins with what was there, so that the speed is that of the computing
             self._task = self._progress.add_task(self._title, total=progress.num_expected, completed=num_done)

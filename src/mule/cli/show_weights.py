@@ -13,7 +13,7 @@ from mule.core.files import cache_folder
 from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS, DetectorCard
 from mule.features.weights import download
 from mule.features.weights.cards import WEIGHT_CARDS, WeightCard
-from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
+from mule.features.weights.checkpoints import WeightFile, read_checkpoint
 from mule.features.weights.loading import fitting_cards, match_card, num_known
 
 Card = WeightCard | DetectorCard
@@ -109,7 +109,7 @@ def check(file: Path, card_name: str | None) -> None:
         typer.echo(f"  fits     {each.name}: {match_card(checkpoint, each)}{_verdict(each, sha256)}")
 
 
-def _print_facts(checkpoint: Checkpoint, sha256: str) -> None:
+def _print_facts(checkpoint: WeightFile, sha256: str) -> None:
     weights = [tensor for name, tensor in checkpoint.tensors.items() if not name.endswith(STATISTICS)]
     num_parameters = sum(tensor.numel() for tensor in weights)
     typer.echo(f"{checkpoint.path}: {checkpoint.format}")
@@ -117,7 +117,7 @@ def _print_facts(checkpoint: Checkpoint, sha256: str) -> None:
     typer.echo(f"  sha256   {sha256}")
 
 
-def _nearest(checkpoint: Checkpoint) -> WeightCard:
+def _nearest(checkpoint: WeightFile) -> WeightCard:
     """The card that knows most of the names, so that its complaint says most about the file."""
     known = {card: num_known(checkpoint, card) for card in WEIGHT_CARDS.values()}
     if not any(known.values()):
