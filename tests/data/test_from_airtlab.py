@@ -8,8 +8,8 @@ from clock_videos import clock_video
 from from_more_files import assert_refused, assert_same, assert_survives_the_file, run, table_of, written
 
 from mule.core.errors import AnnotationError, VideoError
+from mule.core.text_rows import read_pairs
 from mule.data.convert.airtlab import actors_from_airtlab, read_takes, write_takes
-from mule.data.table.name_files import read_pairs
 from mule.data.table.reading import read_actor_table
 
 HEADER = "video,scene,camera,actions\n"

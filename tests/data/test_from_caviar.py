@@ -7,9 +7,9 @@ import pytest
 from from_more_files import assert_refused, assert_same, assert_survives_the_file, run, table_of, written
 
 from mule.core.errors import AnnotationError
+from mule.core.text_rows import read_pairs
 from mule.data.convert.caviar import KINDS, actors_from_caviar, sequence_of
 from mule.data.convert.conversion import ActionRule, BoxSettings
-from mule.data.table.name_files import read_pairs
 from mule.data.table.reading import read_actor_table
 
 HEADER = "video,time_s,x1,y1,x2,y2,action,person_id\n"

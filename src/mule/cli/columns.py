@@ -11,7 +11,7 @@ def value_of_each(place: str, videos: tuple[str, ...], option: str) -> dict[str,
     Raises:
         AnnotationError: it says nothing of some.
     """
-    from mule.data.table.name_files import read_pairs
+    from mule.core.text_rows import read_pairs
 
     return of_all(videos, read_pairs(*column_place(place, option)), f"{place}: every video")
 

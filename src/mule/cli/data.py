@@ -129,9 +129,9 @@ def compose(
     first, for as long as every tile goes. Two tiles are never of one video. The same seed gives the same composites.
     """
     from mule.cli import show_data
+    from mule.core.text_rows import read_names
     from mule.data.convert.compose_split import Drawing
     from mule.data.split.splits import read_split
-    from mule.data.table.name_files import read_names
     from mule.data.table.reading import read_actor_table
 
     if split is not None and (only is not None or clips is not None):
@@ -190,7 +190,7 @@ def detect(
 
 
 def _groups(place: str) -> dict[str, str]:
-    from mule.data.table.name_files import read_pairs
+    from mule.core.text_rows import read_pairs
 
     file, mark, column = place.rpartition(":")
     if not (file and mark and column):

@@ -290,8 +290,8 @@ def _beside_tags(
 
 
 def _group_of(classes: tuple[str, ...], file_or_mark: str) -> dict[str, str]:
+    from mule.core.text_rows import read_pairs
     from mule.data.split.partition import group_by_prefix
-    from mule.data.table.name_files import read_pairs
 
     if len(file_or_mark) == 1:
         return group_by_prefix(classes, file_or_mark)
@@ -316,9 +316,9 @@ def _drawn(
 
 
 def _given(sides: str, videos: tuple[str, ...]) -> "SideVideos":
+    from mule.core.text_rows import read_pairs
     from mule.data.split.partition import given_sides
     from mule.data.split.splits import read_split
-    from mule.data.table.name_files import read_pairs
 
     if sides.endswith(".toml"):
         side_of = read_split(Path(sides)).videos.side_of()
@@ -358,7 +358,7 @@ def _joined(actors: "ActorTable", tested: "ActorTable | None") -> "ActorTable":
 
 
 def _labels(path: Path | None) -> tuple[str, ...]:
-    from mule.data.table.name_files import read_names
+    from mule.core.text_rows import read_names
 
     return () if path is None else read_names(path, of="the classes of the pre-training")
 

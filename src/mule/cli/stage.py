@@ -82,9 +82,9 @@ def sheet(
     scenes: Annotated[bool, typer.Option("--scenes", help="The scenes instead of the actions.")] = False,
 ) -> None:
     """All 21 actions in one picture: a row for each, time runs to the right."""
-    from mule.stage.classes import ACTIONS, SCENES
+    from mule.stage.classes import ACTIONS, SCENE_KINDS
     from mule.stage.takes import action_sheet, scene_sheet, write_png
 
     write_png(out, scene_sheet(rows) if scenes else action_sheet(rows, seed=seed))
-    names = SCENES if scenes else tuple(ACTIONS)
+    names = SCENE_KINDS if scenes else tuple(ACTIONS)
     typer.echo(f"{out}: from top to bottom {', '.join(names)}")
