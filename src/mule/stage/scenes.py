@@ -8,9 +8,9 @@ import numpy as np
 from mule.stage.classes import SceneKind
 from mule.stage.plans import ScenePlan
 from mule.stage.shapes import (
-    Amount,
     Backdrop,
     Field,
+    Level,
     Shade,
     StageView,
     cells,
@@ -41,7 +41,7 @@ def _view(size: tuple[int, int], aspect: float) -> StageView:
     return view_of(size, aspect)
 
 
-def _tinted(rng: np.random.Generator, colour: Shade, spread: Amount = 16) -> Shade:
+def _tinted(rng: np.random.Generator, colour: Shade, spread: Level = 16) -> Shade:
     red, green, blue = (float(channel + rng.uniform(-spread, spread)) for channel in colour)
     return red, green, blue
 

@@ -268,8 +268,8 @@ def paint_shadow(canvas: Canvas, centre: Track, radii: Track, strength: float) -
 Field = Float[np.ndarray, "rows cols"]
 Lattice = Float[np.ndarray, "64 64"]
 Backdrop = Float[np.ndarray, "3 rows cols"]
-Amount = int | float
-Shade = tuple[Amount, Amount, Amount]
+Level = int | float
+Shade = tuple[Level, Level, Level]
 
 _LATTICE = 64
 
@@ -296,7 +296,7 @@ class StageView:
             np.maximum(distance * np.float32(self.rows) + np.float32(0.5), np.float32(0)), np.float32(1)
         )
 
-    def box(self, left: Amount, top: Amount, right: Amount, bottom: Amount) -> Field:
+    def box(self, left: Level, top: Level, right: Level, bottom: Level) -> Field:
         """Return 1 inside a rectangle and 0 outside."""
         across = np.minimum(self.x - np.float32(left), np.float32(right) - self.x)
         along = np.minimum(self.y - np.float32(top), np.float32(bottom) - self.y)

@@ -213,7 +213,7 @@ def _pair(rng: np.random.Generator, recipe: TakeRecipe, first_id: int) -> list[A
     return [script.finished() for script in scripts]
 
 
-Sheet = UInt8[np.ndarray, "rows cols 3"]
+ContactSheet = UInt8[np.ndarray, "rows cols 3"]
 
 
 def action_plan(action: str, seed: int = 0) -> Plan:
@@ -233,7 +233,7 @@ def action_plan(action: str, seed: int = 0) -> Plan:
     return Plan(CLIP_FRAMES, ASPECT, scene, tuple(actors), (), gain=1.0, noise=2.0, noise_seed=seed)
 
 
-def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> Sheet:
+def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> ContactSheet:
     """Return a row of frames for each of the 21 actions, in the order of ACTIONS; time runs to the right."""
     size = (rows, round(rows * ASPECT))
     strips = []
@@ -244,7 +244,7 @@ def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> Shee
     return np.concatenate(strips, axis=0)
 
 
-def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> Sheet:
+def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> ContactSheet:
     """Return a row of instances for each of the seven scenes, without actors."""
     size = (rows, round(rows * ASPECT))
     strips = []
@@ -254,7 +254,7 @@ def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> Sheet:
     return np.concatenate(strips, axis=1).astype(np.uint8).transpose(1, 2, 0)
 
 
-def write_png(path: Path, sheet: Sheet) -> None:
+def write_png(path: Path, sheet: ContactSheet) -> None:
     """Write a sheet as a PNG file.
 
     Raises:
