@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from mule.core.text_rows import read_names, read_pairs
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Split, read_split, write_split
-from mule.data.table.name_files import read_names, read_pairs
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos

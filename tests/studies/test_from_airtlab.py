@@ -8,7 +8,7 @@ from clock_videos import clock_video
 from study_commands import assert_refused, assert_same, assert_survives_the_file, run_study, table_of, written
 
 from mule.core.errors import AnnotationError, VideoError
-from mule.data.table.name_files import read_pairs
+from mule.core.text_rows import read_pairs
 from mule.data.table.reading import read_actor_table
 from studies.convert.__main__ import app
 from studies.convert.airtlab import actors_from_airtlab, read_takes, write_takes

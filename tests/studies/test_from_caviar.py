@@ -7,8 +7,8 @@ import pytest
 from study_commands import assert_refused, assert_same, assert_survives_the_file, run_study, table_of, written
 
 from mule.core.errors import AnnotationError
+from mule.core.text_rows import read_pairs
 from mule.data.convert.conversion import ActionRule, BoxSettings
-from mule.data.table.name_files import read_pairs
 from mule.data.table.reading import read_actor_table
 from studies.convert.__main__ import app
 from studies.convert.caviar import KINDS, actors_from_caviar, sequence_of

@@ -1,4 +1,4 @@
-"""Read rows of text files in chunks, and JSON; problems are collected and reported once, by file and line.
+"""Read and write text files: rows in chunks, names, pairs and JSON; problems are reported together, by line.
 
 Files are UTF-8, with or without a byte-order mark, with any line ending. Blank lines are skipped. Each column of a
 chunk is converted at once, and cell by cell only if that fails.
@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import AnnotationError
-from mule.core.files import os_reason
+from mule.core.files import os_reason, write_file
 
 BLOCK_BYTES = 1 << 18
 ROWS_PER_CHUNK = 4_000
@@ -225,6 +225,62 @@ def shown(text: str) -> str:
 def numbered(texts: list[str], numbers: dict[str, int]) -> Int[np.ndarray, " rows"]:
     """Number the texts in order of first appearance; `numbers` keeps the numbers between calls."""
     return np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int64)
+
+
+def read_names(path: Path, *, of: str) -> tuple[str, ...]:
+    """Read the names in a text file, one per line.
+
+    Raises:
+        AnnotationError: the file is empty or repeats a name.
+    """
+    problems = Problems(path)
+    names: dict[str, int] = {}
+    for line, text in enumerate(read_lines(path), start=1):
+        name = text.strip()
+        if name and names.setdefault(name, line) != line:
+            problems.add(line, f"a name must appear once; {shown(name)} is in line {names[name]} already")
+    problems.raise_if_any()
+    if not names:
+        raise AnnotationError(f"{path}, line 1: must name {of}, one per line; the file is empty.")
+    return tuple(names)
+
+
+def read_pairs(path: Path, key: str, value: str) -> dict[str, str]:
+    """Read two columns of a CSV file as a mapping; a key may be repeated with the same value.
+
+    Raises:
+        AnnotationError: a cell is empty, or a key has two values.
+    """
+    problems = Problems(path)
+    pairs: dict[str, str] = {}
+    for columns in read_named_columns(path, (key, value), problems):
+        for name, word, line in zip(columns.texts[key], columns.texts[value], columns.lines, strict=True):
+            if not name.strip() or not word.strip():
+                problems.add(line, f"{key} and {value} must not be empty")
+                continue
+            known = pairs.setdefault(name.strip(), word.strip())
+            if known != word.strip():
+                problems.add(
+                    line, f"{shown(name)} must have one {value}; got {shown(known)} and {shown(word)}"
+                )
+    problems.raise_if_any()
+    return pairs
+
+
+def write_csv(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> Path:
+    """Write a comma-separated file with a header.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+
+    def write(growing: Path) -> None:
+        with growing.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+
+    return write_file(path, write)
 
 
 def read_json(path: Path) -> Json:

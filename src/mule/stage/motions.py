@@ -1,11 +1,22 @@
-"""Actions of the arms, alone, with an object, or with a partner."""
+"""Motions of an actor who does several actions at once: legs first, then the trunk, then the arms.
+
+Walking legs swing free arms and a bowing trunk lets them hang; arms that have something to do come last and override
+this. All motions are periodic in time, with the actor's own tempo, phase and amplitude. This module holds the motions
+of the arms, `body_motions` those of legs and trunk.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from mule.core.errors import RangeError
+from mule.stage import body_motions
+from mule.stage.classes import ACTIONS
 from mule.stage.figure import shoulders_of
 from mule.stage.poses import (
     LEFT,
+    RIGHT,
+    STANDING_HEIGHT,
     Beat,
     Pose,
     Series,
@@ -13,6 +24,7 @@ from mule.stage.poses import (
     pulse,
     sine,
     smooth,
+    standing,
     with_arm,
     with_trunk,
     within,
@@ -22,7 +34,7 @@ _FULL_ARM = 0.315
 
 
 def arm_circle(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Stretched arms turn forwards in full circles."""
+    """Turn stretched arms forwards in full circles."""
     turns = beat.turns("arm_circle")
     for side in arms:
         pose = with_arm(
@@ -32,7 +44,7 @@ def arm_circle(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def clap(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Hands meet before the chest and part."""
+    """Clap hands in front of the chest."""
     apart = pulse(beat.turns("clap")) ** 0.7 * beat.amplitude
     for side in arms:
         pose = with_arm(
@@ -42,7 +54,7 @@ def clap(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def wave(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """A raised hand goes to and fro."""
+    """Wave a raised hand."""
     swing = sine(beat.turns("wave"))
     for side in arms:
         pose = with_arm(
@@ -55,7 +67,7 @@ def wave(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def punch(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Fists shoot forwards in turn."""
+    """Punch forwards with alternating fists."""
     turns = beat.turns("punch")
     for side in arms:
         out = smooth(1.6 * pulse(turns + 0.5 * side) - 0.5) * min(beat.amplitude, 1.1)
@@ -66,7 +78,7 @@ def punch(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def jacks(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Stretched arms rise sideways until they meet overhead, and fall."""
+    """Raise stretched arms sideways until they meet overhead, and lower them."""
     angle = -1.35 + (1.35 + 1.22) * smooth(1.2 * pulse(beat.turns("jacks")) - 0.1)
     for side in arms:
         pose = with_arm(
@@ -76,7 +88,7 @@ def jacks(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def salute(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """A hand rises to the brow, stays, and falls."""
+    """Raise a hand to the brow, hold it, and lower it."""
     turns = beat.turns("salute")
     raised = smooth(within(turns, 0.04, 0.2)) - smooth(within(turns, 0.8, 0.96))
     for side in arms:
@@ -87,7 +99,7 @@ def salute(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def carry_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Both arms hold a box before the belly."""
+    """Hold a box in front of the belly with both arms."""
     sag = 0.012 * sine(beat.turns("carry_box"))
     for side in arms:
         pose = with_arm(pose, side, (0.165, -0.01, -0.175 + sag), (-0.7, 0.8, -0.5))
@@ -96,7 +108,7 @@ def carry_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def overhead_lift(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Both arms lift a box from the chest to above the head."""
+    """Lift a box from the chest to above the head with both arms."""
     raised = smooth(1.3 * pulse(beat.turns("overhead_lift")) - 0.15)
     for side in arms:
         pose = with_arm(pose, side, (0.16 - 0.12 * raised, -0.02, -0.16 + 0.46 * raised), (0.1, 1.0, -0.8))
@@ -104,7 +116,7 @@ def overhead_lift(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def bounce_ball(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """A hand pushes a ball down and meets it as it comes back."""
+    """Push a ball down with one hand and meet it as it comes back."""
     turns = beat.turns("bounce_ball")
     for side in arms:
         press = pulse(turns + 0.5) ** 2
@@ -115,7 +127,7 @@ def bounce_ball(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def juggle(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Both hands throw and catch, in turn."""
+    """Throw and catch with alternating hands."""
     turns = beat.turns("juggle")
     for side in arms:
         own = turns + 0.5 * side
@@ -126,7 +138,7 @@ def juggle(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def _meeting_hand(pose: Pose, beat: Beat, side: int, height: Series | float) -> np.ndarray:
-    """From the shoulder to where the hands of a pair meet at this height (of the pair's mean height)."""
+    """Return the vector from the shoulder to where the hands of a pair meet, at this share of their mean height."""
     if beat.meeting is None:
         raise RangeError("a pair action needs a partner; got none. `Segment.partner` names one.")
     target = np.stack([beat.meeting[:, 0], beat.meeting[:, 1], height * beat.meeting[:, 2]], axis=1)
@@ -136,7 +148,7 @@ def _meeting_hand(pose: Pose, beat: Beat, side: int, height: Series | float) -> 
 
 
 def handshake(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """The hand meets the partner's and goes up and down with it."""
+    """Hold the partner's hand and move it up and down."""
     shake = 0.035 * beat.amplitude * sine(beat.turns("handshake"))
     for side in arms:
         hand = _meeting_hand(pose, beat, side, 0.60 + shake)
@@ -146,7 +158,7 @@ def handshake(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def high_five(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """The hand is raised to clap the partner's, and drawn back."""
+    """Raise a hand, clap the partner's, and draw it back."""
     meet = smooth(1.5 * pulse(beat.turns("high_five")) - 0.4)
     for side in arms:
         hand = _meeting_hand(pose, beat, side, 1.0)
@@ -156,9 +168,69 @@ def high_five(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def pass_ball(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Both hands throw a ball from the chest, and reach out to catch it."""
+    """Throw a ball from the chest with both hands, and reach out to catch it."""
     turns = beat.turns("pass_ball") + (0.0 if beat.is_first else 0.5)
     out = np.maximum(pulse(within(turns, 0.02, 0.34)), pulse(within(turns, 0.76, 1.0)))
     for side in arms:
         pose = with_arm(pose, side, (0.12 + 0.16 * out, -0.045, -0.07 + 0.03 * out), (-0.5, 0.9, -0.7))
     return with_trunk(pose, spine=(pose.spine[:, 0] + 0.12 * out, pose.spine[:, 1], pose.spine[:, 2]))
+
+
+Move = Callable[[Pose, Beat, tuple[int, ...]], Pose]
+
+
+def pose_of(actions: tuple[str, ...], beat: Beat) -> Pose:
+    """Return the pose of an actor who does all these actions at once."""
+    pose = standing(len(beat.time_s))
+    breath = 0.004 * sine(beat.time_s * 0.3 + beat.phase)
+    pose = with_trunk(pose, pelvis=(0.0, 0.0, STANDING_HEIGHT + breath - 0.004))
+    arms = arms_of(actions, is_right_handed=beat.is_right_handed)
+    has_free_legs = not any(ACTIONS[name].legs for name in actions)
+    for name in sorted(actions, key=lambda name: _order(name)):
+        pose = _MOVES[name](pose, beat, arms[name])
+        if name == "jacks" and has_free_legs:
+            pose = body_motions.hopping_apart(pose, beat)
+    return pose
+
+
+def arms_of(actions: tuple[str, ...], *, is_right_handed: bool) -> dict[str, tuple[int, ...]]:
+    """Return the arms that each action moves: a handshake the right one, others the preferred hand first."""
+    preferred = [RIGHT, LEFT] if is_right_handed else [LEFT, RIGHT]
+    free = [RIGHT, LEFT] if any(ACTIONS[name].group == "pair" for name in actions) else preferred
+    taken: dict[str, tuple[int, ...]] = {}
+    for name in sorted(
+        actions, key=lambda name: ("pair", "object", "arms", "body").index(ACTIONS[name].group)
+    ):
+        count = ACTIONS[name].num_arms
+        taken[name], free = tuple(free[:count]), free[count:]
+    return taken
+
+
+def _order(name: str) -> int:
+    action = ACTIONS[name]
+    return 0 if action.legs and action.num_arms == 0 else 1 if action.torso and action.num_arms == 0 else 2
+
+
+_MOVES: dict[str, Move] = {
+    "walk": body_motions.walk,
+    "run": body_motions.run,
+    "squat": body_motions.squat,
+    "jump": body_motions.jump,
+    "bow": body_motions.bow,
+    "sway": body_motions.sway,
+    "kick_ball": body_motions.kick_ball,
+    "push_box": body_motions.push_box,
+    "arm_circle": arm_circle,
+    "clap": clap,
+    "wave": wave,
+    "punch": punch,
+    "jacks": jacks,
+    "salute": salute,
+    "carry_box": carry_box,
+    "overhead_lift": overhead_lift,
+    "bounce_ball": bounce_ball,
+    "juggle": juggle,
+    "handshake": handshake,
+    "high_five": high_five,
+    "pass_ball": pass_ball,
+}

@@ -1,23 +1,25 @@
-"""The balls and boxes of Stage: where those that actors use are at every frame, and how they are drawn."""
+"""Play a plan: where every actor and every ball or box is at given times."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mule.stage.figure import Body, Stand, on_grid
-from mule.stage.motions import arms_of
-from mule.stage.plans import HORIZON, Colour, PropPlan
-from mule.stage.poses import LEFT, RIGHT, Beat, Series
+from mule.stage.classes import ACTIONS
+from mule.stage.figure import Body, Figure, Stand, body_of, box_around, figure_of
+from mule.stage.motions import arms_of, pose_of
+from mule.stage.plans import FRAME_RATE, HORIZON, ActorPlan, Colour, Plan, PropPlan, Segment, on_grid
+from mule.stage.poses import LEFT, RIGHT, Beat, Series, blended
 from mule.stage.shapes import Accent, Shape
 
 BALL, HAND_BALL, BOX, BIG_BOX = 0.054, 0.042, 0.105, 0.20
-"""Half the width of things, in body heights."""
+"""Half the width of objects, in body heights."""
 
 
 @dataclass(frozen=True)
 class Thing:
-    """A ball or box at every frame: its middle in the picture, half its width, how it has turned."""
+    """A ball or box at every frame: its middle in the picture, half its width and its rotation."""
 
     kind: str
     middle: Float[np.ndarray, "frames 2"]
@@ -29,7 +31,7 @@ class Thing:
     """The point on the ground below."""
     is_behind_arms: bool = False
     growth: Series | None = None
-    """Share of its full size, for things that appear and vanish; None is full size throughout."""
+    """Share of the full size, for objects that appear and vanish; None is always full size."""
 
     @property
     def radius(self) -> Series:
@@ -39,7 +41,7 @@ class Thing:
 
     @property
     def is_there(self) -> Bool[np.ndarray, " frames"]:
-        """Whether it can be seen at all."""
+        """Whether it is drawn."""
         return self.radius > 0
 
     @property
@@ -60,7 +62,7 @@ def _ball(thing: Thing) -> list[Shape]:
 
 
 def _box(thing: Thing) -> list[Shape]:
-    """A front with a strip of tape, and behind it the lid seen from above."""
+    """Return a front with a strip of tape, and behind it the lid seen from above."""
     half = thing.radius
     rise = np.stack([0 * half, 0.92 * half], axis=1)
     corner = on_grid(0.1 * half)
@@ -91,7 +93,7 @@ def _box(thing: Thing) -> list[Shape]:
 
 @dataclass(frozen=True)
 class Holder:
-    """An actor who handles things, at every frame."""
+    """An actor who handles objects, at every frame."""
 
     body: Body
     stand: Stand
@@ -108,7 +110,7 @@ class Holder:
         turns: Series | None = None,
         is_behind: bool = False,
     ) -> Thing:
-        """A thing whose middle is given as joints are: forwards, leftwards, upwards, in body heights."""
+        """Return an object whose middle is given like a joint: forwards, leftwards, upwards, in body heights."""
         ground = middle.copy()
         ground[:, 2] = 0.0
         return Thing(
@@ -124,7 +126,7 @@ class Holder:
 
 
 def things_of(action: str, holder: Holder, actions: tuple[str, ...]) -> list[Thing]:
-    """What an action of one actor brings along; nothing if it needs no object."""
+    """Return the objects of an action of one actor."""
     match action:
         case "carry_box":
             return [holder.thing("box", _between_hands(holder, (0.055, 0.0, 0.02)), BOX, is_behind=True)]
@@ -153,7 +155,7 @@ def _pushed(holder: Holder) -> Thing:
 
 
 def _kicked(holder: Holder) -> Thing:
-    """Rolls away when the foot meets it, slows down, and comes back for the next kick."""
+    """Return a ball that rolls away when kicked, slows down, and comes back for the next kick."""
     share = (holder.beat.turns("kick_ball") - 0.47) % 1.0
     away = np.where(share < 0.5, 1 - (1 - share / 0.5) ** 2, 1 - (share / 0.5 - 1) ** 2)
     side = 1 if not holder.beat.is_right_handed else -1
@@ -174,7 +176,7 @@ def _bounced(holder: Holder, actions: tuple[str, ...]) -> Thing:
 
 
 def _juggled(holder: Holder, number: int) -> Thing:
-    """One of three balls in a cascade: from hand to hand on a high arc, caught and carried back to the middle."""
+    """Return one of three balls in a cascade: thrown from hand to hand, caught and carried to the middle."""
     turns = holder.beat.turns("juggle") * 0.5 + number / 3
     half = (2 * turns) % 1.0
     leaves_left = (np.floor(2 * turns) % 2 == 0)[:, None]
@@ -189,7 +191,7 @@ def _juggled(holder: Holder, number: int) -> Thing:
 
 
 def passed_ball(first: Holder, second: Holder) -> Thing:
-    """The ball between two actors: thrown from chest to chest, held in between."""
+    """Return the ball between two actors, thrown from chest to chest and held in between."""
     share = first.beat.turns("pass_ball") % 1.0
     hands = [holder.stand.seen(holder.body.hands.mean(axis=1)) for holder in (first, second)]
     leg = np.where(share < 0.5, share, share - 0.5) / 0.5
@@ -211,7 +213,7 @@ def passed_ball(first: Holder, second: Holder) -> Thing:
 
 
 def lying(prop: PropPlan, num_frames: int) -> Thing:
-    """A thing that nobody uses."""
+    """Return an object that nobody uses."""
     half = prop.size * (prop.lane - HORIZON)
     rise = half if prop.kind == "ball" else 0.92 * half
     place = np.tile([prop.x, prop.lane], (num_frames, 1))
@@ -224,3 +226,139 @@ def lying(prop: PropPlan, num_frames: int) -> Thing:
         trim=prop.trim,
         ground=on_grid(place),
     )
+
+
+_BLEND_S = 0.25  # half the duration of the blend between two actions
+
+
+@dataclass(frozen=True)
+class Performer:
+    """One actor at every frame."""
+
+    plan: ActorPlan
+    stand: Stand
+    body: Body
+    figure: Figure
+    box: Float[np.ndarray, "frames 4"]
+    """In rows of the picture; may extend beyond it."""
+    is_there: np.ndarray
+    things: list[Thing]
+
+
+@dataclass(frozen=True)
+class Performance:
+    """All actors and all objects at every frame."""
+
+    performers: list[Performer]
+    props: list[Thing]
+
+    @property
+    def things(self) -> list[Thing]:
+        """Props first, then the objects of each actor."""
+        return [*self.props, *[thing for performer in self.performers for thing in performer.things]]
+
+
+def perform(plan: Plan, first_frame: int, num_frames: int) -> Performance:
+    """Play part of a plan. A frame does not depend on which other frames are played."""
+    time_s = (first_frame + np.arange(num_frames)) / FRAME_RATE
+    actors = {actor.actor_id: actor for actor in plan.actors}
+    stands = {actor.actor_id: _stand(actor, time_s) for actor in plan.actors}
+    bodies = {actor.actor_id: _body(actor, actors, stands, time_s) for actor in plan.actors}
+    performers = []
+    for actor in plan.actors:
+        stand, body = stands[actor.actor_id], bodies[actor.actor_id]
+        is_there = (time_s >= actor.segments[0].start_s) & (time_s < actor.segments[-1].end_s)
+        figure = figure_of(body, stand, actor.look)
+        things = [
+            thing for part in actor.segments for thing in _things(part, actor, actors, stands, bodies, time_s)
+        ]
+        performers.append(Performer(actor, stand, body, figure, box_around(figure.shapes), is_there, things))
+    return Performance(performers, [lying(prop, num_frames) for prop in plan.props])
+
+
+def _stand(actor: ActorPlan, time_s: Series) -> Stand:
+    times = [moment for part in actor.segments for moment in (part.start_s, part.end_s)]
+    places = [place for part in actor.segments for place in (part.start_x, part.end_x)]
+    x = np.interp(time_s, times, places)
+    weights = _weights(actor.segments, time_s)
+    heading = sum(
+        weight * np.deg2rad(part.heading_deg) for part, weight in zip(actor.segments, weights, strict=True)
+    )
+    return Stand(x=x, lane=actor.lane, height=actor.height, heading=np.asarray(heading))
+
+
+def _weights(segments: tuple[Segment, ...], time_s: Series) -> list[Series]:
+    """Return the weight of each segment in the pose; weights sum to one."""
+    begun = [np.ones_like(time_s)]
+    for part in segments[1:]:
+        share = np.clip((time_s - part.start_s) / (2 * _BLEND_S) + 0.5, 0.0, 1.0)
+        begun.append(share * share * (3 - 2 * share))
+    begun.append(np.zeros_like(time_s))
+    return [now - after for now, after in pairwise(begun)]
+
+
+def _body(actor: ActorPlan, actors: dict[int, ActorPlan], stands: dict[int, Stand], time_s: Series) -> Body:
+    weights = _weights(actor.segments, time_s)
+    active = [
+        (part, weight) for part, weight in zip(actor.segments, weights, strict=True) if np.any(weight > 0)
+    ]
+    poses = [pose_of(part.actions, _beat(part, actor, actors, stands, time_s)) for part, _ in active]
+    return body_of(blended(poses, [weight for _, weight in active]))
+
+
+def _beat(
+    part: Segment, actor: ActorPlan, actors: dict[int, ActorPlan], stands: dict[int, Stand], time_s: Series
+) -> Beat:
+    """Return the actor's timing; a pair follows the actor with the lower number."""
+    beat = Beat(time_s, actor.phase, actor.tempo, actor.amplitude, actor.is_right_handed)
+    if part.partner is None:
+        return beat
+    other, own, theirs = actors[part.partner], stands[actor.actor_id], stands[part.partner]
+    leader = actor if actor.actor_id < other.actor_id else other
+    halfway = (theirs.x - own.x) / 2 / own.height
+    mean_height = np.full_like(halfway, (own.height + theirs.height) / 2 / own.height)
+    meeting = np.stack([halfway * np.cos(own.heading), halfway * np.sin(own.heading), mean_height], axis=1)
+    return replace(
+        beat,
+        phase=leader.phase,
+        tempo=leader.tempo,
+        amplitude=leader.amplitude,
+        meeting=meeting,
+        is_first=leader is actor,
+    )
+
+
+def _things(
+    part: Segment,
+    actor: ActorPlan,
+    actors: dict[int, ActorPlan],
+    stands: dict[int, Stand],
+    bodies: dict[int, Body],
+    time_s: Series,
+) -> list[Thing]:
+    """Return the objects of one segment of one actor; they grow from nothing if the segment starts within a take."""
+    if not any(ACTIONS[name].objects for name in part.actions):
+        return []
+
+    def holder(of: ActorPlan) -> Holder:
+        beat = _beat(
+            part if of is actor else replace(part, partner=actor.actor_id), of, actors, stands, time_s
+        )
+        look = of.look
+        return Holder(bodies[of.actor_id], stands[of.actor_id], beat, look.thing, look.thing_trim)
+
+    growth = _growth(part, actor, time_s)
+    things = [thing for name in part.actions for thing in things_of(name, holder(actor), part.actions)]
+    if "pass_ball" in part.actions and part.partner is not None and actor.actor_id < part.partner:
+        things.append(passed_ball(holder(actor), holder(actors[part.partner])))
+    return [replace(thing, growth=growth) for thing in things]
+
+
+def _growth(part: Segment, actor: ActorPlan, time_s: Series) -> Series:
+    appears = np.clip((time_s - part.start_s) / _BLEND_S + 0.5, 0.0, 1.0)
+    vanishes = np.clip((part.end_s - time_s) / _BLEND_S + 0.5, 0.0, 1.0)
+    if part is actor.segments[0]:
+        appears = np.ones_like(time_s)
+    if part is actor.segments[-1]:
+        vanishes = np.ones_like(time_s)
+    return appears * vanishes

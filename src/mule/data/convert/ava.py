@@ -103,7 +103,7 @@ def _leaders(boxes: Float[np.ndarray, "boxes 4"]) -> list[int]:
     return leader
 
 
-AvaSplit = Literal["train", "val"]
+AvaPart = Literal["train", "val"]
 VideoCut = Literal["full", "cut-900"]
 
 CUT_AT_S = {"full": 0.0, "cut-900": 900.0}
@@ -148,7 +148,7 @@ class _Rows:
 
 
 def actors_from_ava(
-    folder: Path, split: AvaSplit, *, num_classes: Literal[60, 80] = 60, videos: VideoCut = "full"
+    folder: Path, split: AvaPart, *, num_classes: Literal[60, 80] = 60, videos: VideoCut = "full"
 ) -> tuple[ActorTable, ConversionReport]:
     """Convert the annotated actors of a split: one row per person, box and time, with all its actions.
 
@@ -180,7 +180,7 @@ def actors_from_ava(
 
 
 def boxes_from_ava(
-    path: Path, folder: Path, split: AvaSplit, *, videos: VideoCut = "full"
+    path: Path, folder: Path, split: AvaPart, *, videos: VideoCut = "full"
 ) -> tuple[ObjectTable, ConversionReport]:
     """Convert predicted boxes, `video,time,x1,y1,x2,y2,label-or-empty,score`, to objects of the class `person`.
 
@@ -236,7 +236,7 @@ def _class_names(folder: Path, num_classes: Literal[60, 80]) -> dict[int, str]:
 
 
 def _rows_in_time(
-    path: Path, folder: Path, split: AvaSplit, *, are_predicted: bool
+    path: Path, folder: Path, split: AvaPart, *, are_predicted: bool
 ) -> tuple[_Rows, Counter[str]]:
     """Return the rows at times that are included and not excluded, and the numbers of other rows."""
     frames = FrameNumbers()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
-from mule.features.backbones.residual import STAGES, ResidualBlock, initialise
+from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
 _NUM_BLOCKS = {101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
@@ -99,7 +99,7 @@ class CSN(nn.Module):
         self.stride = 16 * res5_stride
         self.channels = width
         self.head = None if num_classes is None else nn.Linear(width, num_classes)
-        initialise(self)
+        initialise_residual(self)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
         """Return the map of res5, with an eighth of the frames."""

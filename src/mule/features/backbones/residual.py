@@ -31,7 +31,7 @@ class ResidualBlock(nn.Module):
         return F.relu(y, inplace=True)
 
 
-def initialise(network: nn.Module) -> None:
+def initialise_residual(network: nn.Module) -> None:
     """Initialise as the authors do: He initialisation, and residual branches that start at zero.
 
     Convolutions get the memory layout that is 10 to 50 % faster on a CPU.

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
-from mule.features.backbones.residual import STAGES, ResidualBlock, initialise
+from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
 _NUM_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
@@ -223,7 +223,7 @@ class SlowFast(nn.Module):
             {stage: Lateral(width, variant) for stage, width in zip(STAGES, fast_widths, strict=True)}
         )
         self.head = None if num_classes is None else nn.Linear(self.channels, num_classes)
-        initialise(self)
+        initialise_residual(self)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
         """Return the maps of both pathways, Slow first, from clips at the Fast frame rate."""

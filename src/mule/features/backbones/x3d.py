@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
-from mule.features.backbones.residual import STAGES, ResidualBlock, initialise
+from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
 _NUM_BLOCKS = (1, 2, 5, 3)  # before the depth factor
@@ -163,7 +163,7 @@ class X3D(nn.Module):
         self.stride = 16 * res5_stride
         self.channels = width
         self.head = None if num_classes is None else X3DHead(width, num_classes)
-        initialise(self)
+        initialise_residual(self)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
         """Return the map of res5, with all frames of the clip."""
