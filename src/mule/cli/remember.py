@@ -10,9 +10,9 @@ import torch
 from mule.cli.show_compare import experiment_of, noted
 from mule.core.config import StageData, TableData
 from mule.core.errors import RangeError, VideoError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipReading, VideoClips
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from mule.core.config import LabelsOf
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import average_gradients, gather_actors, over_ranks
-from mule.data.batches.batches import ActorBatch
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.model import ModelOutput, SceneBoxes
 from mule.objective.primal_dual import Constraint, MeasuresWith, Objective
 from mule.systems.catalogue import SystemObjective
