@@ -13,7 +13,7 @@ from torch import Tensor
 from mule.core.errors import RangeError
 from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
-from mule.data.batches.samples import SMALL_TRAINING_VIEW, ClipView, TrainingView
+from mule.data.batches.samples import ClipView, TrainingView
 
 VIEW = TrainingView(short_sides_px=(12, 15), crop_px=10, brightness=0.2)
 
@@ -163,9 +163,7 @@ def test_a_worker_uses_one_thread_and_this_process_keeps_its_own():
     try:
         torch.set_num_threads(2)
         raw = {
-            num_workers: next(
-                iter(loader_of(ThreadCounting(), num_workers=num_workers, view=SMALL_TRAINING_VIEW))
-            )
+            num_workers: next(iter(loader_of(ThreadCounting(), num_workers=num_workers, view=TrainingView())))
             for num_workers in (0, 1)
         }
         assert torch.get_num_threads() == 2
@@ -195,7 +193,7 @@ class FaultCounting(MadeClips):
 @pytest.mark.alone  # a worker begins with the heap of this process, which thousands of tests leave in pieces
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's mallopt")
 def test_a_worker_keeps_the_memory_of_the_clips_it_has_read():
-    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=SMALL_TRAINING_VIEW)))
+    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=TrainingView())))
     assert round((batch.stack.mean().item() * 0.225 + 0.45) * 255) == 0
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mule.core.defaults import DUAL_DAMPING, DUAL_STEP_SIZE, HSIC_TOLERANCE, INNER_STEPS
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import mean_over_ranks
 
@@ -23,11 +24,11 @@ class Constraint:
     At rest λ = (g − γ)/δ: the damping must be far below (g − γ)/λ wanted, or the constraint is never felt.
     """
 
-    tolerance: float = 1e-3
+    tolerance: float = HSIC_TOLERANCE
     """γ: the largest value of g that counts as met."""
-    step_size: float = 10.0
+    step_size: float = DUAL_STEP_SIZE
     """η₂: the step of the multiplier's ascent."""
-    damping: float = 1e-4
+    damping: float = DUAL_DAMPING
     """δ: how strongly the multiplier is drawn back to zero."""
     initial_multiplier: float = 0.0
     """λ⁽⁰⁾; with no inner steps it stays there."""
@@ -86,7 +87,7 @@ class PrimalDual:
         optimizer: torch.optim.Optimizer,
         constraints: Mapping[str, Constraint],
         *,
-        inner_steps: int = 1,
+        inner_steps: int = INNER_STEPS,
         measures_with: MeasuresWith = "own_pass",
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
     ) -> None:

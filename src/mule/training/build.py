@@ -34,7 +34,7 @@ from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint
 from mule.systems.catalogue import SIZES, System, find_system
 from mule.training.checkpoint import CheckpointError, seed_chance
-from mule.training.data import RunData, build_data, known_classes, labels_of
+from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
@@ -90,6 +90,7 @@ def run_experiment(
         TrainingStopped: training cannot continue; the message says what is safe and what to do.
     """
     folder = RunFolder(run_dir)
+    experiment = with_known_classes(experiment)
     with processes() as device:
         changed = _require_same_run(experiment, folder, resumes=resumes)
         for key, (old, new) in changed.items():

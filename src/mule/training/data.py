@@ -92,9 +92,19 @@ class EveryNthFrame:
 
 
 def known_classes(experiment: Experiment) -> int:
-    """How many actions the network is to know; the data need not be there."""
+    """Return the number of actions to know. A table's split is read only if the experiment leaves the number out."""
     data = experiment.data
-    return len(stage_split(data.split).known) if isinstance(data, StageData) else data.num_known
+    if isinstance(data, StageData):
+        return len(stage_split(data.split).known)
+    return data.num_known or len(_split_of(data).classes.known_train)
+
+
+def with_known_classes(experiment: Experiment) -> Experiment:
+    """Return the experiment with `data.num_known` filled in, so that a finished run needs no split to be loaded."""
+    if isinstance(experiment.data, StageData) or experiment.data.num_known:
+        return experiment
+    data = experiment.data.model_copy(update={"num_known": known_classes(experiment)})
+    return experiment.model_copy(update={"data": data})
 
 
 def labels_of(experiment: Experiment) -> LabelsOf:
@@ -237,10 +247,10 @@ def table_sides(data: TableData) -> TableSides:
 def _sides_read(data: TableData, _: object) -> TableSides:
     root = root_of(data)
     table, split = read_actor_table(root / data.actors), _split_of(data)
-    if len(split.classes.known_train) != data.num_known:
+    if data.num_known is not None and len(split.classes.known_train) != data.num_known:
         raise ConfigError(
             f"data.num_known must be the number of actions that {root / data.split} teaches, "
-            f"{len(split.classes.known_train)}; got {data.num_known}."
+            f"{len(split.classes.known_train)}; got {data.num_known}. Correct it, or leave it out."
         )
     sides = apply_split(table, split)
     objects = ClipObjects(read_object_table(root / data.objects)) if data.objects else None

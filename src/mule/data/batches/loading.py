@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as _WorkersIterator  # pyright: ignore[reportPrivateUsage] - alone knows its workers
 
+from mule.core.defaults import PREFETCH_BATCHES, READ_WORKERS, UNREADABLE_SHARE
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.core.heap import keep_freed_memory
 from mule.data.batches.batches import ActorBatch, BatchClip, BatchOrder, ClipSampler, batch_of
@@ -39,9 +40,9 @@ class WorkerLost(MuleError, RuntimeError):  # noqa: N818 - names the fact, as th
 class ReadAhead:
     """How many processes read, and how far ahead."""
 
-    num_workers: int = 2
+    num_workers: int = READ_WORKERS
     """Worker processes, with one torch thread each; 0 reads on demand in the calling process."""
-    prefetch_batches: int = 2
+    prefetch_batches: int = PREFETCH_BATCHES
     """Batches that each worker reads ahead."""
     pins_memory: bool = False
     """Whether batches are in pinned memory, for faster copies to a GPU."""
@@ -71,7 +72,7 @@ class SkipRule:
     num_tries: int = 3
     pause_s: float = 0.1
     """Pause before each further try; network disks may come back."""
-    max_share: float = 0.01
+    max_share: float = UNREADABLE_SHARE
     """Loading stops if more than this share of the rank's clips in an epoch is skipped."""
 
     def __post_init__(self) -> None:
@@ -170,7 +171,7 @@ class ClipLoader:
             samples: the clips.
             sampler: decides which clips make which batch.
             view: turns a clip into what the backbone sees.
-            read_ahead: how many workers read; the default is `ReadAhead()`, two workers.
+            read_ahead: how many workers read; the default is `ReadAhead()`, one worker.
             skip_rule: what to do about unreadable clips; the default is `SkipRule()`.
         """
         if sampler.num_clips != len(samples):

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
+from mule.core.defaults import BOX_JITTER, FLIP_PROBABILITY
 from mule.core.errors import RangeError, ShapeError
 from mule.detection.boxes import px_from_unit
 from mule.video import transforms
@@ -145,20 +146,20 @@ ClipView = Callable[[ClipSample, Generator], ViewedClip]
 
 @dataclass(frozen=True)
 class TrainingView:
-    """A random size, square, mirror image, edge of the boxes and colour: how the paper's protocol trains on AVA.
+    """A random size, square crop, mirror image, box jitter and colour, as in the paper's protocol for AVA.
 
-    Sizes and flips are PySlowFast's, the box jitter ACAR-Net's and MULE's. There the colours stay as they are, so
-    their strengths are 0 here; 0.4 each is what PySlowFast takes where it is switched on.
+    On AVA, short sides are 256 to 320 and crops 224. Sizes and flips are PySlowFast's, the box jitter is ACAR-Net's and
+    MULE's. Both leave colours unchanged, so their strengths are 0 here; PySlowFast uses 0.4 each where it changes them.
     """
 
-    short_sides_px: tuple[int, int] | None = (256, 320)
-    """The short side is drawn evenly from these; None leaves frames in their size."""
-    crop_px: int | None = 224
+    short_sides_px: tuple[int, int] | None = None
+    """The short side is drawn uniformly between these; None keeps the size of frames."""
+    crop_px: int | None = None
     """Side of the square, anywhere in the frame; None keeps the whole frame."""
-    flip_probability: float = 0.5
-    box_jitter: float = 0.075
-    """Every edge moves by up to this share of the box's width or height, within the frame. A box that is the whole
-    frame stays so."""
+    flip_probability: float = FLIP_PROBABILITY
+    box_jitter: float = BOX_JITTER
+    """Every edge moves by up to this share of the box's width or height, within the frame. A box of the whole frame does
+    not move."""
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
@@ -215,10 +216,10 @@ class TrainingView:
 
 @dataclass(frozen=True)
 class WholeView:
-    """The whole frame with its short side at a fixed length: how AVA is tested. Nothing is left to chance."""
+    """The whole frame, with a fixed short side (256 for AVA). Nothing is random."""
 
-    short_side_px: int | None = 256
-    """None leaves frames in their size."""
+    short_side_px: int | None = None
+    """None keeps the size of frames."""
     normalisation: Normalisation = SLOWFAST
 
     def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:  # noqa: ARG002 - one call for all views
@@ -227,11 +228,6 @@ class WholeView:
         short_side_px = min(frames.shape[2:]) if self.short_side_px is None else self.short_side_px
         view = transforms.whole_view(frames, boxes, short_side_px=short_side_px)
         return _viewed(sample, view, kept, self.normalisation)
-
-
-SMALL_TRAINING_VIEW = TrainingView(short_sides_px=None, crop_px=None)
-"""For clips that are small already, such as Stage's 96 × 128: in their size, uncropped."""
-SMALL_WHOLE_VIEW = WholeView(short_side_px=None)
 
 
 def _all_boxes(sample: ClipSample) -> Boxes:
