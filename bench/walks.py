@@ -1,10 +1,10 @@
-"""Measures four walks through the package: files entered, lines executed in them, and the deepest call.
+"""Measure four walks through the package: files entered, lines executed in them, and the deepest call.
 
     python -m bench.walks              print the table
     python -m bench.walks --write      also put it, and each walk's steps, into docs/ARCHITECTURE.md
 
 Each walk is a tiny run in a process of its own, traced from the command to the line where it ends. Only frames of
-`src/mule` count; comprehensions belong to the function they stand in.
+`src/mule` count; comprehensions belong to the function that contains them.
 """
 
 import argparse
@@ -34,19 +34,19 @@ BEFORE = {
     "compare": (107, 4171, 25),
     "table": (49, 1814, 25),
 }
-"""What version 0.1.0 took by the same measure: files, lines, depth."""
+"""Version 0.1.0 by the same measure: files, lines, depth."""
 
 
 class Walk(NamedTuple):
-    """What one walk took."""
+    """The measures of one walk."""
 
     files: int
     lines: int
     depth: int
     steps: list[str]
-    """For each file, in the order they are entered, the function by which the walk enters it: `file: function`."""
+    """The first function entered in each file, in order: `file: function`."""
     deepest: list[str]
-    """The functions being run where the walk is deepest, from the command down."""
+    """The call stack where the walk is deepest, from the command down."""
 
 
 class Tracer:
@@ -70,7 +70,7 @@ class Tracer:
         threading.settrace(None)
 
     def walk(self) -> Walk:
-        """What was followed so far."""
+        """Return the measures so far."""
         steps = [f"{file}: {function}" for file, function in self.entered.items()]
         return Walk(len(self.entered), len(self.lines), len(self.deepest), steps, self.deepest)
 
@@ -95,7 +95,7 @@ class Tracer:
         return self._inside
 
     def _stack(self, frame: FrameType | None) -> list[str]:
-        """Functions of the package that are being run, outermost first."""
+        """Return the functions of the package on the stack, outermost first."""
         found: list[str] = []
         while frame is not None:
             file = self._place(frame.f_code)
@@ -140,7 +140,7 @@ class Route(NamedTuple):
 
 
 def routes(folder: Path) -> dict[str, Route]:
-    """The four walks, on data that `prepare` has put into the folder."""
+    """Return the four walks, on data that `prepare` wrote into the folder."""
     here = str(folder)
     return {
         "train": Route(
@@ -167,19 +167,19 @@ def routes(folder: Path) -> dict[str, Route]:
 
 
 def prepare(folder: Path) -> None:
-    """Rendered clips as a table with videos and a split, and an experiment on each."""
+    """Write rendered clips, the same as a table with videos and a split, and an experiment on each."""
     takes = folder / "takes"
     run_command(["stage", "render", str(takes), "--clips", "12", "--seconds", "2", "--size", "96x128"])
     split = ["--policy", "random", "--seed", "1", "--out", str(takes / "split.toml")]
     run_command(["data", "split", str(takes / "actors.csv"), *split])
     (folder / "stage.toml").write_text(STAGE.format(folder=folder))
     (folder / "table.toml").write_text(TABLE.format(folder=folder))
-    # once before it is traced, so that no walk leads through the rendering of its clips
+    # run once before tracing, so that no walk renders its clips
     run_command([*COMPARE, f"{folder}/stage.toml", "--out", f"{folder}/compared-before"])
 
 
 def run_command(arguments: list[str]) -> None:
-    """Runs a `mule` command in this process."""
+    """Run a `mule` command in this process."""
     from mule.cli.main import app
 
     if app(arguments, standalone_mode=False):
@@ -187,9 +187,9 @@ def run_command(arguments: list[str]) -> None:
 
 
 def traced(name: str, folder: Path) -> Walk:
-    """One walk, in this process."""
+    """Trace one walk in this process."""
     for module in pkgutil.walk_packages(mule.__path__, "mule."):
-        import_module(module.name)  # what importing runs is no part of the walk
+        import_module(module.name)  # imports are not part of the walk
     route = routes(folder)[name]
     with Tracer(route.end) as tracer, redirect_stdout(sys.stderr):
         run_command(route.command)
@@ -197,7 +197,7 @@ def traced(name: str, folder: Path) -> Walk:
 
 
 def measured() -> dict[str, Walk]:
-    """All four walks, each in a process of its own so that nothing is left over from another."""
+    """Trace all four walks, each in its own process."""
     found: dict[str, Walk] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -212,7 +212,7 @@ def measured() -> dict[str, Walk]:
 
 
 def table(found: dict[str, Walk]) -> str:
-    """The numbers as Markdown, beside those of the layout before this one."""
+    """Return the numbers as Markdown, beside those of 0.1.0."""
     names = routes(Path())
     lines = ["| walk | files | lines | depth | in 0.1.0 |", "|---|---|---|---|---|"]
     for key, walk in found.items():

@@ -256,7 +256,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: must be a readable experiment in TOML; {error}.") from None
+        raise ConfigError(f"{path}: must be an experiment in TOML; {error}.") from None
     for override in overrides:
         _set(content, override)
     return experiment_from(content, source=path.name)

@@ -1,4 +1,4 @@
-"""From an experiment with a frozen backbone to the maps it is trained on, computed once and kept."""
+"""The maps of a frozen backbone that an experiment is trained on, computed once and kept."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -44,19 +44,19 @@ from mule.video.transforms import Normalisation
 
 BATCH_CLIPS = 16
 OnProgress = Callable[[int, int], None]
-"""Is told how many videos are done, and how many there are."""
+"""Called with the number of videos done and the number of all videos."""
 
 
 def build_kept_data(
     experiment: Experiment, backbone: nn.Module, *, normalisation: Normalisation, noted: Noted
 ) -> RunData:
-    """Batches of maps for both sides. What is not kept yet is computed, by the first process.
+    """Build batches of maps for training and validation. The first process computes maps that are missing.
 
     Args:
-        experiment: one whose backbone is frozen.
-        backbone: with its weights, for rendered clips; published ones are loaded with the recipe of their card.
-        normalisation: what the backbone expects of pixels.
-        noted: is told what is being computed.
+        experiment: an experiment with a frozen backbone.
+        backbone: the backbone with its weights, for rendered clips; for tables its card is loaded when needed.
+        normalisation: the pixel normalisation that the backbone expects.
+        noted: called with a sentence about what is being computed.
 
     Raises:
         ConfigError: there are no weights to be frozen.
@@ -64,12 +64,12 @@ def build_kept_data(
     if experiment.backbone.weights is None:
         raise ConfigError(
             "a frozen backbone must have weights; backbone.weights is not set. Add --set backbone.weights=FILE, or the "
-            "folder of a run that has trained one."
+            "folder of a run that trained one."
         )
     for name in ("other_background", "undone_motion"):
         if getattr(experiment.view, name) > 0:
             raise ConfigError(
-                f"view.{name} is for networks that see pixels; this one is trained on kept maps. Set view.{name}=0."
+                f"view.{name} must be 0 where training uses kept maps instead of pixels. Set view.{name}=0, or backbone.frozen=false."
             )
     data = experiment.data
     if isinstance(data, StageData):
@@ -125,7 +125,7 @@ def _found(path: Path, key: str) -> VideoFeatures | None:
 
 @torch.no_grad()
 def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[VideoFeatures]:
-    """The context maps of all clips, in parts. Nothing is left to chance, so any generator will do."""
+    """Return the context maps of all clips, in parts. The view is not random, so any generator will do."""
     backbone.eval()
     pieces: list[VideoFeatures] = []
     for first in range(0, len(samples), BATCH_CLIPS):
@@ -159,18 +159,18 @@ def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
 
 
 def keep_all_features(experiment: Experiment, *, on_progress: OnProgress) -> tuple[int, int]:
-    """Computes the maps of every clip of an experiment's table that are not kept yet.
+    """Compute the maps of an experiment's table that are not kept yet.
 
     Returns:
         The number of videos, and of those whose maps were computed now.
 
     Raises:
-        ConfigError: the experiment has no frozen backbone with weights, or is not of a table.
+        ConfigError: the experiment has no frozen backbone with weights, or no table.
     """
     data, settings = experiment.data, experiment.backbone
     if isinstance(data, StageData) or not settings.frozen or settings.weights is None:
         raise ConfigError(
-            "maps are kept of videos in a table, by a frozen backbone with weights; this experiment has kind = "
+            "keeping maps needs a table of videos and a frozen backbone with weights; this experiment has kind = "
             f"{data.kind!r}, frozen = {settings.frozen} and weights = {settings.weights}."
         )
     table = read_actor_table(root_of(data) / data.actors)
@@ -187,10 +187,10 @@ def keep_features(
     table: ActorTable,
     on_progress: OnProgress = lambda *_: None,
 ) -> int:
-    """Computes the maps of these videos that are not kept yet, holding those of one video at a time; says how many.
+    """Compute the maps of these videos that are not kept yet, one video at a time; return how many were computed.
 
-    Where freed memory stays with the process (`mule.core.heap`), a map held for later takes a piece of the block in which the
-    next video's pixels would have fitted: holding 700 kB of each video, a process grew by the 19 MB of its pixels.
+    Maps are not held across videos: where freed memory stays with the process (`mule.core.heap`), a map of 700 kB held for
+    later splits the block that the next video's pixels would reuse, and the process grows by their 19 MB.
     """
     on_progress(0, len(videos))
     num_computed = 0
@@ -203,10 +203,10 @@ def keep_features(
 def kept_features(
     experiment: Experiment, data: TableData, videos: Mapping[str, Path], *, table: ActorTable
 ) -> dict[str, VideoFeatures]:
-    """The maps of these videos at every key time of the table, from where they are kept or computed now.
+    """Return the maps of these videos at every key time of the table; missing ones are computed.
 
-    What this process has read of a video is not read again while video and weights stay as they are: a row asks for its
-    maps when it is trained and again on each side it is judged on.
+    Maps that this process has read stay in memory while video and weights are unchanged: a row of a comparison needs them
+    in training and again for each side it is judged on.
     """
     times = _key_times(table)
     at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
@@ -218,23 +218,23 @@ def kept_features(
 
 
 def maps_key(experiment: Experiment) -> str:
-    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
+    """Return a key that experiments with the same maps share: their data without the split, backbone and view."""
     data = experiment.data.model_copy(update={"split": ""})
     return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
 
 
 @lru_cache(maxsize=1)
 def _read_before(*_: str) -> dict[object, VideoFeatures]:
-    """Maps that were read with this key, memory-mapped, by video, its stamp and times; those of another key take their place."""
+    """Maps read with this key, memory-mapped, by video, stamp and times; another key replaces them."""
     return {}
 
 
 def _extractions(
     experiment: Experiment, data: TableData, videos: Mapping[str, Path], table: ActorTable
 ) -> Iterator[tuple[str, Extraction]]:
-    """The maps of one video after the other.
+    """Yield the maps of one video after the other.
 
-    All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
+    All key times of a video are included, whatever the split does with its rows, so every split finds the same maps.
     """
     extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
     key_times = _key_times(table)
@@ -245,7 +245,7 @@ def _extractions(
 
 
 def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
-    """The times of each video, in order."""
+    """Return the key times of each video, in order."""
     found: dict[str, list[Fraction]] = {name: [] for name in table.videos}
     timed = np.flatnonzero(table.has_time)
     for video, time_s in sorted(
@@ -256,7 +256,7 @@ def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
 
 
 def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
-    """The frozen backbone, read when the first clip comes to it; where all maps are kept, none does."""
+    """Return the frozen backbone; its weights are read at the first clip, so not at all where all maps are kept."""
     weights, is_compiled = experiment.backbone.weights or Path(), experiment.backbone.runtime == "openvino"
     card, rate = as_seen(find_card(experiment.backbone.name), experiment, data), frame_rate(data)
     short_side_px = experiment.view.val_short_side_px
@@ -274,6 +274,6 @@ def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackb
 
 
 def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:
-    """The card with the clips of the experiment, and its options of the backbone."""
+    """Return the card with the experiment's clip length and backbone options."""
     clip = replace(card.clip, num_frames=data.num_frames, stride_frames=data.stride_frames)
     return replace(card, clip=clip, options={**card.options, **experiment.backbone.options})
