@@ -76,7 +76,7 @@ class TableData(Settings):
     root: Path | None = None
     """Folder of the data. Set it with `--set data.root=DIR` rather than in the experiment file."""
     num_known: Count | None = None
-    """Number of actions that the split teaches; by default the split decides. If given, it is checked against the split."""
+    """Number of actions that the split teaches. By default the split decides; if given, it is checked."""
     actors: str = "actors.csv"
     labels_of: LabelsOf = "actors"
     """Whether labels are of actors or of whole clips. The actors of a labelled clip are trained and judged together."""

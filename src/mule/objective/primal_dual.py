@@ -138,7 +138,7 @@ class PrimalDual:
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything a step changes here. Between steps the model's parameters are the average, so it needs no copy."""
+        """Return everything a step changes here, except the average: between steps the parameters are it."""
         return {
             "multipliers": dict(self.multipliers),
             "left_out": dict(self.left_out),

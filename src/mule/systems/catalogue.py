@@ -241,7 +241,7 @@ def acar_relations(sizes: Sizes) -> Relations:
 
 ACO_R = {"grid": grid_relations, "factored": factored_relations}
 REDUCED = (grid_relations, factored_relations, acar_relations)
-"""Relations that see maps after a 1×1 convolution. AIA has its own layers for that; the others see the maps as they are."""
+"""Relations that see maps after a 1×1 convolution; AIA has its own layers for that."""
 
 LOGITS: HeadForm = partial(EvidenceHead, function="relu")
 """One logit per action; evidence is read off it as ReLU(h) and ReLU(−h), the paper's rule for rivals."""

@@ -185,12 +185,12 @@ def source_clips(experiment: Experiment, *, noted: Noted) -> SourceClips:
     if isinstance(data, StageData):
         train, val = (stage_clips(data, role, noted=noted) for role in ("train", "val"))
         return SourceClips(train, val, train.classes, stage_digests(data))
-    found = table_sides(data)
+    sides = table_sides(data)
     return SourceClips(
-        video_clips(data, found, "train"),
-        video_clips(data, found, "val", short_side_px=experiment.view.val_short_side_px),
-        found.split.classes.known_train,
-        found.digests,
+        video_clips(data, sides, "train"),
+        video_clips(data, sides, "val", short_side_px=experiment.view.val_short_side_px),
+        sides.split.classes.known_train,
+        sides.digests,
     )
 
 
@@ -301,7 +301,7 @@ def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable
 
 
 def video_clips(
-    data: TableData, found: TableSides, side: str, *, short_side_px: int | None = None
+    data: TableData, sides: TableSides, side: str, *, short_side_px: int | None = None
 ) -> VideoClips:
     """Return the clips of one side; in training, clips of a whole video are drawn at random."""
     shape = ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames)
@@ -312,11 +312,11 @@ def video_clips(
         short_side_px=short_side_px,
     )
     return VideoClips(
-        found.train_actors if side == "train" else found.sides.val.actors,
-        found.videos,
-        classes=found.split.classes.known_train,
+        sides.train_actors if side == "train" else sides.sides.val.actors,
+        sides.videos,
+        classes=sides.split.classes.known_train,
         reading=reading,
-        objects=found.objects,
+        objects=sides.objects,
     )
 
 
@@ -347,15 +347,15 @@ def videos_of(names: Iterable[str], folder: Path) -> dict[str, Path]:
     Raises:
         VideoError: some are missing.
     """
-    found = find_videos(sorted(names), folder)
-    if found.missing or found.refused:
-        lacking = [*found.missing, *found.refused]
+    videos = find_videos(sorted(names), folder)
+    if videos.missing or videos.refused:
+        lacking = [*videos.missing, *videos.refused]
         raise VideoError(
             f"{folder}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}"
             f"{', …' if len(lacking) > 5 else ''}. Download them, or remove their rows (`mule data check "
             "--leave-out-missing`)."
         )
-    return dict(found.paths)
+    return dict(videos.paths)
 
 
 def _digest(thing: object) -> str:

@@ -85,18 +85,18 @@ def kept_table(
     for clip, row in enumerate(first.tolist()):
         rows = order[bounds[clip] : bounds[clip + 1]]
         name = ClipName(table.videos[table.video_index[row]], float(table.time_s[row]))
-        found = features[name.video]
+        maps = features[name.video]
         object_boxes, object_class, object_scores = (
             objects.at(name) if objects else (np.zeros((0, 4), np.float32), np.zeros(0, int), np.zeros(0))
         )
         clips.append(
             KeptClip(
                 name=name,
-                context=found.context[_place(name, found)],
-                actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), found),
+                context=maps.context[_place(name, maps)],
+                actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), maps),
                 labels=torch.from_numpy(labels[rows]),
                 actor_ids=tuple(table.actor_id[i] for i in rows.tolist()),
-                object_boxes_xyxy_px=_in_pixels(torch.from_numpy(object_boxes), found),
+                object_boxes_xyxy_px=_in_pixels(torch.from_numpy(object_boxes), maps),
                 object_class=torch.from_numpy(object_class),
                 object_scores=torch.from_numpy(object_scores).float(),
             )

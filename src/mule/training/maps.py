@@ -69,7 +69,7 @@ def build_kept_data(
     for name in ("other_background", "undone_motion"):
         if getattr(experiment.view, name) > 0:
             raise ConfigError(
-                f"view.{name} must be 0 where training uses kept maps instead of pixels. Set view.{name}=0, or backbone.frozen=false."
+                f"view.{name} must be 0 with kept maps, which have no pixels. Set it to 0, or backbone.frozen=false."
             )
     data = experiment.data
     if isinstance(data, StageData):
@@ -107,7 +107,7 @@ def _of_stage(
         path = (
             root_of(data) / f"{source.digests[role]}-{weights_sha256[:16]}-{data.stride_frames}.safetensors"
         )
-        if is_first() and _found(path, key) is None:
+        if is_first() and _kept(path, key) is None:
             noted(f"computing the maps of {len(samples)} clips for {role}")
             pieces = _maps_of(samples, backbone, view)
             write_features(path, pieces, key=key, scratch=root_of(data))
@@ -116,7 +116,7 @@ def _of_stage(
     return kept[0], kept[1], source.classes, dict(source.digests)
 
 
-def _found(path: Path, key: str) -> VideoFeatures | None:
+def _kept(path: Path, key: str) -> VideoFeatures | None:
     try:
         return read_features(path, key=key)
     except (FileNotFoundError, FeatureFileError):  # not there, damaged, or made from something else
@@ -150,12 +150,12 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
 
 
 def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
-    found = table_sides(data)
-    noted(f"maps of {len(found.videos)} videos are in {root_of(data) / data.features}, or computed now")
-    features = kept_features(experiment, data, found.videos, table=found.table)
-    tables, classes = (found.train_actors, found.sides.val.actors), found.split.classes.known_train
-    train, val = (kept_table(table, features, classes=classes, objects=found.objects) for table in tables)
-    return train, val, classes, dict(found.digests)
+    sides = table_sides(data)
+    noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
+    features = kept_features(experiment, data, sides.videos, table=sides.table)
+    tables, classes = (sides.train_actors, sides.sides.val.actors), sides.split.classes.known_train
+    train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
+    return train, val, classes, dict(sides.digests)
 
 
 def keep_all_features(experiment: Experiment, *, on_progress: OnProgress) -> tuple[int, int]:
@@ -194,8 +194,8 @@ def keep_features(
     """
     on_progress(0, len(videos))
     num_computed = 0
-    for num_done, (_, found) in enumerate(_extractions(experiment, data, videos, table), start=1):
-        num_computed += not found.was_cached
+    for num_done, (_, extraction) in enumerate(_extractions(experiment, data, videos, table), start=1):
+        num_computed += not extraction.was_cached
         on_progress(num_done, len(videos))
     return num_computed
 
@@ -212,8 +212,8 @@ def kept_features(
     at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
-    for name, found in _extractions(experiment, data, unread, table):
-        at_hand[wanted[name]] = found.features
+    for name, extraction in _extractions(experiment, data, unread, table):
+        at_hand[wanted[name]] = extraction.features
     return {name: at_hand[which] for name, which in sorted(wanted.items())}
 
 
@@ -239,20 +239,20 @@ def _extractions(
     extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
     key_times = _key_times(table)
     for video, path in sorted(videos.items()):
-        found = extractor.extract(path, key_times[video]) if is_first() else None
+        first = extractor.extract(path, key_times[video]) if is_first() else None
         wait_for_all()
-        yield video, found or extractor.extract(path, key_times[video])
+        yield video, first or extractor.extract(path, key_times[video])
 
 
 def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
     """Return the key times of each video, in order."""
-    found: dict[str, list[Fraction]] = {name: [] for name in table.videos}
+    by_video: dict[str, list[Fraction]] = {name: [] for name in table.videos}
     timed = np.flatnonzero(table.has_time)
     for video, time_s in sorted(
         set(zip(table.video_index[timed].tolist(), table.time_s[timed].tolist(), strict=True))
     ):
-        found[table.videos[video]].append(exact(time_s))
-    return {name: tuple(times) for name, times in found.items()}
+        by_video[table.videos[video]].append(exact(time_s))
+    return {name: tuple(times) for name, times in by_video.items()}
 
 
 def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
@@ -263,8 +263,8 @@ def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackb
 
     @cache
     def read() -> FrozenBackbone:
-        found = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
-        return compiled_frozen(found) if is_compiled else found
+        backbone = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
+        return compiled_frozen(backbone) if is_compiled else backbone
 
     recipe = recipe_of(weights, card, short_side_px=short_side_px, frame_rate=rate)
     return FrozenBackbone(

@@ -99,7 +99,7 @@ class Monitor:
     """Watches one run; gives each kind of warning once."""
 
     watched: Watched
-    said: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
     heavy_steps: dict[str, int] = field(default_factory=dict)
     """The number of consecutive steps in which each constraint has outweighed the loss."""
 
@@ -111,7 +111,7 @@ class Monitor:
             is_heavy = weight > abs(report.loss)
             self.heavy_steps[name] = self.heavy_steps.get(name, 0) + 1 if is_heavy else 0
             if self.heavy_steps[name] == RUNAWAY_STEPS:
-                return self._say(
+                return self._warn(
                     f"multiplier of {name}",
                     f"the multiplier of {name} runs away: for {RUNAWAY_STEPS} steps its term ({multiplier:.4g} × "
                     f"{(value or 0) - constraint.tolerance:.3g}) has outweighed the loss ({report.loss:.4g}). The "
@@ -120,40 +120,40 @@ class Monitor:
                 )
         return []
 
-    def after_validation(self, found: Validation) -> list[str]:
+    def after_validation(self, validation: Validation) -> list[str]:
         """Return new warnings about a validation."""
         warnings: list[str] = []
-        if found.dead_share > DEAD_SHARE:
-            warnings += self._say(
+        if validation.dead_share > DEAD_SHARE:
+            warnings += self._warn(
                 "dead outputs",
-                f"outputs die: {found.dead_share:.0%} of them are above zero for no actor, so the ReLU gives them no "
+                f"outputs die: {validation.dead_share:.0%} of them are above zero for no actor, so the ReLU gives them no "
                 "gradient to recover. These actions can no longer be learned. Use another evidence function (system "
                 "'mule' has no dead outputs), or lower optimizer.lr.",
             )
-        if self.watched.learns_evidence and found.little_evidence_share > COLLAPSED_SHARE:
-            warnings += self._say(
+        if self.watched.learns_evidence and validation.little_evidence_share > COLLAPSED_SHARE:
+            warnings += self._warn(
                 "no evidence",
-                f"evidence collapses: {found.little_evidence_share:.0%} of the actors have no evidence for any action, "
+                f"evidence collapses: {validation.little_evidence_share:.0%} of the actors have no evidence for any action, "
                 "so all of them look novel. Lower optimizer.lr or warm up longer.",
             )
-        if found.same_share > COLLAPSED_SHARE:
-            warnings += self._say(
+        if validation.same_share > COLLAPSED_SHARE:
+            warnings += self._warn(
                 "same for all",
-                f"the network gives the same outputs for every actor: {found.same_share:.0%} of them do not vary. Lower "
+                f"the network gives the same outputs for every actor: {validation.same_share:.0%} of them do not vary. Lower "
                 "optimizer.lr, or the multiplier's step_size if there is a constraint.",
             )
         return warnings
 
     def state_dict(self) -> dict[str, Any]:
         """Return the warnings given and the counts."""
-        return {"said": dict(self.said), "heavy_steps": dict(self.heavy_steps)}
+        return {"said": dict(self.warnings), "heavy_steps": dict(self.heavy_steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from that state."""
-        self.said, self.heavy_steps = dict(state["said"]), dict(state["heavy_steps"])
+        self.warnings, self.heavy_steps = dict(state["said"]), dict(state["heavy_steps"])
 
-    def _say(self, kind: str, sentence: str) -> list[str]:
-        if kind in self.said:
+    def _warn(self, kind: str, sentence: str) -> list[str]:
+        if kind in self.warnings:
             return []
-        self.said[kind] = sentence
+        self.warnings[kind] = sentence
         return [sentence]

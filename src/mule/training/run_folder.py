@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 METRICS, EVENTS = "metrics.jsonl", "events"
-NO_TENSORBOARD = "Event files for TensorBoard need its package: pip install 'mule[tensorboard]'. metrics.jsonl has the same curves."
+NO_TENSORBOARD = (
+    "Event files need TensorBoard: pip install 'mule[tensorboard]'. metrics.jsonl has the same curves."
+)
 
 
 class Curves:
