@@ -18,17 +18,9 @@ import torch
 
 from bench.timing import Comparison
 from bench.video import rendered
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
-from mule.data.batches.samples import (
-    SMALL_TRAINING_VIEW,
-    ClipName,
-    ClipSample,
-    ClipSamples,
-    ClipView,
-    TrainingView,
-    WholeView,
-)
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.samples import ClipName, ClipSample, ClipSamples, ClipView, TrainingView, WholeView
 from mule.data.batches.video_clips import ClipReading, VideoClips
 from mule.data.table.table import ActorTable
 
@@ -42,10 +34,20 @@ def comparisons() -> list[Comparison]:
         film = rendered(Path(folder) / "film.mp4", num_frames=600, size=(360, 640))
         return [
             *_compared(
-                "Stage clips of 32 × 96 × 128 in memory", HeldClips(64), SMALL_TRAINING_VIEW, batch_clips=8
+                "Stage clips of 32 × 96 × 128 in memory", HeldClips(64), TrainingView(), batch_clips=8
             ),
-            *_compared("360p video, AVA test view", filmed(film, 256), WholeView(), batch_clips=1),
-            *_compared("360p video, AVA training view", filmed(film, None), TrainingView(), batch_clips=2),
+            *_compared(
+                "360p video, AVA test view",
+                filmed(film, 256),
+                WholeView(short_side_px=256),
+                batch_clips=1,
+            ),
+            *_compared(
+                "360p video, AVA training view",
+                filmed(film, None),
+                TrainingView(short_sides_px=(256, 320), crop_px=224),
+                batch_clips=2,
+            ),
         ]
 
 

@@ -162,21 +162,22 @@ class RelationModel(nn.Module):
     def scene(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> SceneFeatures:
         """Pool context, actors and objects from the maps."""
         contexts = [self._context(each) for each in features]
-
-        def pooled(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
-            return box_features(
-                contexts[part],
-                boxes_xyxy_px,
-                clip_index,
-                stride=features[part].stride,
-                sampling=self.sampling,
-            )
-
+        pooled: list[Tensor] = []
+        for boxes_xyxy_px, clip_index in (
+            (boxes.actors_xyxy_px, boxes.actor_clip_index),
+            (boxes.objects_xyxy_px, boxes.object_clip_index),
+        ):
+            parts, order = boxes_by_part(features, boxes_xyxy_px, clip_index)
+            of_parts = [
+                box_features(context, *part, stride=each.stride, sampling=self.sampling)
+                for context, each, part in zip(contexts, features, parts, strict=True)
+            ]
+            pooled.append(torch.cat(of_parts)[order])
         return SceneFeatures(
             context=tuple(clip for each in contexts for clip in each),
-            actors=per_box(features, boxes.actors_xyxy_px, boxes.actor_clip_index, pooled),
+            actors=pooled[0],
             actor_clip_index=boxes.actor_clip_index,
-            objects=per_box(features, boxes.objects_xyxy_px, boxes.object_clip_index, pooled),
+            objects=pooled[1],
             object_clip_index=boxes.object_clip_index,
         )
 
@@ -195,20 +196,37 @@ def per_box(
 
     `pool(part, boxes, clip_index)` gets the boxes of one part, and their clips as numbered within that part.
     """
-    parts: list[Tensor] = []
+    parts, order = boxes_by_part(features, boxes_xyxy_px, clip_index)
+    return torch.cat([pool(number, *part) for number, part in enumerate(parts)])[order]
+
+
+def boxes_by_part(
+    features: Sequence[FeatureMaps],
+    boxes_xyxy_px: Float[Tensor, "boxes 4"],
+    clip_index: Int[Tensor, " boxes"],
+) -> tuple[list[tuple[Tensor, Tensor]], Int[Tensor, " boxes"]]:
+    """Split boxes by the part of the maps that holds their clip.
+
+    Returns:
+        The boxes of each part with their clips as numbered within it, and the order that undoes the split.
+
+    Raises:
+        ShapeError: a box lies in none of the clips.
+    """
+    parts: list[tuple[Tensor, Tensor]] = []
     rows: list[Tensor] = []
     first = 0
-    for part, each in enumerate(features):
+    for each in features:
         num_clips = len(each.maps[0])
         chosen = torch.nonzero((clip_index >= first) & (clip_index < first + num_clips)).flatten()
-        parts.append(pool(part, boxes_xyxy_px[chosen], clip_index[chosen] - first))
+        parts.append((boxes_xyxy_px[chosen], clip_index[chosen] - first))
         rows.append(chosen)
         first += num_clips
     if sum(map(len, rows)) != len(boxes_xyxy_px):
         raise ShapeError(
             f"every box must lie in one of the {first} clips; got clips {clip_index.unique().tolist()}."
         )
-    return torch.cat(parts)[torch.cat(rows).argsort()]
+    return parts, torch.cat(rows).argsort()
 
 
 def looks_of(

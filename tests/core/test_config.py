@@ -82,8 +82,8 @@ def test_keys_of_the_data_are_those_of_its_kind(written):
         ("training.epochs=true", "valid integer"),
         ("view.flip_probability=2", "less than or equal to 1"),
         ("training.keeps=first", "'best' or 'last'"),
-        ("optimizer", "must read like optimizer.lr=1e-3"),
-        ("=3", "must read like optimizer.lr=1e-3"),
+        ("optimizer", "must look like optimizer.lr=1e-3"),
+        ("=3", "must look like optimizer.lr=1e-3"),
         ("seed.more=3", "'seed' is a value"),
     ],
 )

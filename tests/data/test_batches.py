@@ -10,10 +10,12 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
 from mule.data.batches.batches import ActorBatch, BatchClip, batch_of
-from mule.data.batches.samples import SMALL_TRAINING_VIEW, SMALL_WHOLE_VIEW, ClipName, TrainingView
+from mule.data.batches.samples import ClipName, TrainingView, WholeView
+
+WHOLE = WholeView()
 
 
-def batch_clips(positions, view=SMALL_WHOLE_VIEW, **settings):
+def batch_clips(positions, view=WHOLE, **settings):
     samples = [made_sample(position, **settings) for position in positions]
     return [
         BatchClip(position, sample, view(sample, torch.Generator().manual_seed(position)))
@@ -42,7 +44,7 @@ def test_clips_without_actors_or_objects_have_no_rows():
     assert batch.num_actors == len(batch.object_class) == 0
 
 
-@pytest.mark.parametrize("view", [SMALL_WHOLE_VIEW, TrainingView(short_sides_px=(12, 14), crop_px=8)])
+@pytest.mark.parametrize("view", [WholeView(), TrainingView(short_sides_px=(12, 14), crop_px=8)])
 def test_rows_of_each_clip_are_those_of_its_sample_in_view(view):
     clips = batch_clips(range(12), view)
     batch = batch_of(clips, num_classes=len(CLASSES))
@@ -140,5 +142,5 @@ def test_a_clip_of_a_whole_video_is_called_by_its_video():
 
 def test_the_small_views_leave_the_size_alone():
     sample = made_sample(3, size=(9, 11))
-    for view in (SMALL_WHOLE_VIEW, SMALL_TRAINING_VIEW):
+    for view in (WholeView(), TrainingView()):
         assert view(sample, torch.Generator().manual_seed(0)).pixels.shape == (3, 3, 9, 11)

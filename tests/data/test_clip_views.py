@@ -1,11 +1,13 @@
 """Views move boxes with pixels, draw all chance from the generator, and say whom a crop has lost."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from made_clips import made_sample
 
+from mule.core.config import load_experiment
 from mule.core.errors import RangeError
 from mule.data.batches.samples import WHOLE_FRAME, TrainingView, WholeView
 from mule.video.transforms import SLOWFAST, Normalisation, normalised, whole_view
@@ -152,8 +154,14 @@ def test_a_view_leaves_its_sample_as_it_was():
 
 def test_the_defaults_are_those_of_the_published_protocol():
     view = TrainingView()
-    assert (view.short_sides_px, view.crop_px, view.flip_probability) == ((256, 320), 224, 0.5)
-    assert (view.box_jitter, view.normalisation, WholeView().short_side_px) == (0.075, SLOWFAST, 256)
+    assert (view.flip_probability, view.box_jitter, view.normalisation) == (0.5, 0.075, SLOWFAST)
+
+
+def test_the_experiments_on_ava_have_the_sizes_of_the_published_protocol():
+    files = sorted((Path(__file__).parents[2] / "experiments").glob("ava*.toml"))
+    assert files
+    for view in (load_experiment(file).view for file in files):
+        assert (view.short_sides_px, view.crop_px, view.val_short_side_px) == ((256, 320), 224, 256)
 
 
 @pytest.mark.parametrize(

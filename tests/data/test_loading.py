@@ -11,9 +11,9 @@ from made_clips import CLASSES, MadeClips, made_sample
 from torch import Tensor
 
 from mule.core.errors import RangeError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
-from mule.data.batches.samples import SMALL_TRAINING_VIEW, ClipView, TrainingView
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.samples import ClipView, TrainingView
 
 VIEW = TrainingView(short_sides_px=(12, 15), crop_px=10, brightness=0.2)
 
@@ -163,9 +163,7 @@ def test_a_worker_uses_one_thread_and_this_process_keeps_its_own():
     try:
         torch.set_num_threads(2)
         raw = {
-            num_workers: next(
-                iter(loader_of(ThreadCounting(), num_workers=num_workers, view=SMALL_TRAINING_VIEW))
-            )
+            num_workers: next(iter(loader_of(ThreadCounting(), num_workers=num_workers, view=TrainingView())))
             for num_workers in (0, 1)
         }
         assert torch.get_num_threads() == 2
@@ -195,12 +193,12 @@ class FaultCounting(MadeClips):
 @pytest.mark.alone  # a worker begins with the heap of this process, which thousands of tests leave in pieces
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's mallopt")
 def test_a_worker_keeps_the_memory_of_the_clips_it_has_read():
-    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=SMALL_TRAINING_VIEW)))
+    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=TrainingView())))
     assert round((batch.stack.mean().item() * 0.225 + 0.45) * 255) == 0
 
 
 def test_settings_that_mean_nothing_are_refused():
-    with pytest.raises(RangeError, match="must count the clips of the data set; got 7 and 20"):
+    with pytest.raises(RangeError, match="must have as many clips as the data set; got 7 and 20"):
         ClipLoader(MadeClips(20), ClipSampler(7, 2), view=VIEW)
     with pytest.raises(RangeError, match="num_workers must not be below zero"):
         ReadAhead(num_workers=-1)

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.data.batches import loading
-from mule.data.batches.batch_reading import SkipRule
-from mule.data.batches.loading import ClipLoader, ReadAhead, WorkerLost, worker_loss_explained
-from mule.data.batches.samples import SMALL_WHOLE_VIEW, ClipName
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.batches import ClipSampler
+from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule, WorkerLost, worker_loss_explained
+from mule.data.batches.samples import ClipName, WholeView
 from mule.data.batches.video_clips import VideoClips
 
 PATIENT = SkipRule(num_tries=3, pause_s=0.0, max_share=0.2)
@@ -67,9 +66,7 @@ def test_every_try_is_made_and_no_more():
 def test_a_batch_of_nothing_but_unreadable_clips_is_empty():
     samples = MadeClips(4, unreadable={0, 1})
     rule = SkipRule(num_tries=1, max_share=0.5)
-    batches = list(
-        loader_of(samples, batch_clips=2, is_shuffled=False, skip_rule=rule, view=SMALL_WHOLE_VIEW)
-    )
+    batches = list(loader_of(samples, batch_clips=2, is_shuffled=False, skip_rule=rule, view=WholeView()))
     assert [(b.num_clips, b.num_actors, b.labels.shape[1]) for b in batches] == [(0, 0, 4), (2, 5, 4)]
 
 
@@ -304,7 +301,7 @@ def test_damaged_and_missing_videos_are_skipped_by_name(tmp_path):
     loader = ClipLoader(
         clips,
         ClipSampler(4, 2, is_shuffled=False),
-        view=SMALL_WHOLE_VIEW,
+        view=WholeView(),
         read_ahead=ReadAhead(num_workers=1),
         skip_rule=SkipRule(num_tries=2, pause_s=0.0, max_share=0.5),
     )
@@ -321,7 +318,7 @@ def test_pinned_memory_is_asked_for_where_it_is_wanted(monkeypatch):
     loader = ClipLoader(
         MadeClips(4),
         ClipSampler(4, 2),
-        view=SMALL_WHOLE_VIEW,
+        view=WholeView(),
         read_ahead=ReadAhead(num_workers=0, pins_memory=True),
     )
     assert len(list(loader)) == 2

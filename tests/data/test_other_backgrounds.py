@@ -6,7 +6,7 @@ import torch
 from mule.core.config import experiment_from
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.data.batches.other_clips import OtherBackground, near_boxes, standing_still
-from mule.data.batches.samples import SMALL_WHOLE_VIEW, ClipName, ClipSample
+from mule.data.batches.samples import ClipName, ClipSample, WholeView
 from mule.training.maps import build_kept_data
 from mule.video.transforms import SLOWFAST
 
@@ -41,7 +41,7 @@ class Clips:
 
 
 def seen(share, seed, samples=None):
-    view = OtherBackground(SMALL_WHOLE_VIEW, samples or Clips(), share)
+    view = OtherBackground(WholeView(), samples or Clips(), share)
     return view(sample(10), torch.Generator().manual_seed(seed))
 
 
@@ -51,7 +51,7 @@ def test_no_share_leaves_every_clip_as_it_is():
 
 def test_actors_and_objects_stay_and_the_rest_is_of_another_clip():
     found = seen(1.0, 0).frames
-    plain = SMALL_WHOLE_VIEW(sample(10), torch.Generator())
+    plain = WholeView()(sample(10), torch.Generator())
     inside = near_boxes(
         torch.cat([plain.actor_boxes_xyxy_px, plain.object_boxes_xyxy_px]), 20, 30, growth=0.0
     )
@@ -85,7 +85,7 @@ def test_what_moves_is_no_background():
 @pytest.mark.parametrize("share", [-0.1, 1.1])
 def test_a_share_lies_between_none_and_all(share):
     with pytest.raises(RangeError, match="must lie in"):
-        OtherBackground(SMALL_WHOLE_VIEW, Clips(), share)
+        OtherBackground(WholeView(), Clips(), share)
 
 
 def test_boxes_grow_by_a_share_of_their_own_size():

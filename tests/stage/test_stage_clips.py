@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mule.core.errors import RangeError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
-from mule.data.batches.samples import SMALL_TRAINING_VIEW
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.samples import TrainingView
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, stage_split
 from mule.stage.clips import StageClips, render_to_cache
@@ -78,9 +78,7 @@ def test_a_position_outside_is_refused(rendered):
 
 def test_stage_loads_in_batches(rendered):
     clips = StageClips(rendered)
-    loader = ClipLoader(
-        clips, ClipSampler(6, 4), view=SMALL_TRAINING_VIEW, read_ahead=ReadAhead(num_workers=1)
-    )
+    loader = ClipLoader(clips, ClipSampler(6, 4), view=TrainingView(), read_ahead=ReadAhead(num_workers=1))
     batches = list(loader)
     assert [tuple(batch.stack.shape) for batch in batches] == [(4, 3, 4, 24, 32), (2, 3, 4, 24, 32)]
     assert sum(batch.num_actors + batch.num_lost_actors for batch in batches) == len(

@@ -1,6 +1,6 @@
 """Trainings that are killed and resumed; run as a program, because it forks.
 
-    killed_training.py FOLDER NUM_MOMENTS SEED NUM_WORKERS
+    killed_training.py FOLDER NUM_MOMENTS SEED NUM_WORKERS NUM_THREADS
 
 A moment is a line of the modules under test, in every second trial of those that write files: a tracer counts them and
 ends the process with SIGKILL, first in a new run, then once more after it was resumed. What became of each is printed as
@@ -32,7 +32,8 @@ WRITING = {module.__file__ for module in (checkpoint, curves, run_record)}
 ALL = WRITING | {module.__file__ for module in (build, loading, loop, primal_dual, step)}
 
 
-def train(root, run_dir, num_workers):
+def train(root, run_dir, num_workers, num_threads):
+    torch.set_num_threads(num_threads)  # in the fork: threads of the parent would not live in it
     wanted = tiny_experiment(root, loading__workers=num_workers, training__average_decay=0.9)
     build.run_experiment(wanted, run_dir, listener=Silence(), resumes=True)
 
@@ -93,13 +94,13 @@ def counted(work, log):
     return json.loads(log.read_text())
 
 
-def main(folder, num_trials, seed, num_workers):
+def main(folder, num_trials, seed, num_workers, num_threads):
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)])  # brings in the rest of torch, once for all forks
     log, alone = folder / "log", folder / "alone"
 
     def training(run_dir):
-        return partial(train, folder / "stage", run_dir, num_workers)
+        return partial(train, folder / "stage", run_dir, num_workers, num_threads)
 
     num_moments = counted(training(alone), log)
     draw = random.Random(seed)

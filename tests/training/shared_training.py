@@ -13,9 +13,12 @@ from mule.core.processes import (
     gathered,
     over_ranks,
     own_rank,
+    processes,
     share_weights,
 )
-from mule.training.build import run_experiment
+from mule.training.build import build_parts, run_experiment
+from mule.training.loop import TrainingRun
+from mule.training.run_folder import RunFolder
 
 
 def meeting_place():
@@ -39,6 +42,18 @@ def train_together(rank):
     heard, folder = Heard(), meeting_place()
     progress = run_experiment(without_batch_statistics(folder / "stage"), folder / "two", listener=heard)
     return progress, own_rank() == rank, len(heard.steps)
+
+
+def train_with_batch_statistics(rank):  # noqa: ARG001 - one call for all
+    """The statistics of every batch norm after a training in which each process saw other clips."""
+    folder = meeting_place()
+    experiment = tiny_experiment(folder / "stage", training__keeps="last")
+    with processes() as device:
+        parts, _ = build_parts(experiment, device=device, listener=Heard())
+        run = TrainingRun(parts, experiment.training, folder=RunFolder(folder / "batch"), listener=Heard())
+        run.train()
+    buffers = dict(parts.model.named_buffers())
+    return {name: value.tolist() for name, value in buffers.items() if "running" in name}
 
 
 def exchange(rank):

@@ -118,6 +118,6 @@ def test_maps_that_were_read_are_read_again_when_the_video_or_the_weights_have_c
 def test_maps_of_a_backbone_that_is_trained_are_not_kept(frozen):
     trained = frozen.model_copy(update={"backbone": frozen.backbone.model_copy(update={"frozen": False})})
     with pytest.raises(
-        ConfigError, match=r"by a frozen backbone with weights; this experiment has .* frozen = False"
+        ConfigError, match=r"and a frozen backbone with weights; this experiment has .* frozen = False"
     ):
         build_maps.keep_all_features(trained, on_progress=lambda *_: None)

@@ -10,9 +10,9 @@ import pytest
 PROGRAM = Path(__file__).with_name("killed_training.py")
 
 
-def trials(folder, num_moments, *, seed, num_workers):
+def trials(folder, num_moments, *, seed, num_workers, num_threads=1):
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), str(num_moments), str(seed), str(num_workers)],
+        [sys.executable, str(PROGRAM), str(folder), *map(str, (num_moments, seed, num_workers, num_threads))],
         capture_output=True,
         text=True,
         check=False,
@@ -30,15 +30,16 @@ def assert_unharmed(found):
         assert trial["status"] == "finished", trial
 
 
-def test_two_moments(tmp_path):
-    found = trials(tmp_path, 2, seed=3, num_workers=0)
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_two_moments(tmp_path, num_threads):
+    found = trials(tmp_path, 2, seed=3, num_workers=0, num_threads=num_threads)
     assert len(found) == 2
     assert_unharmed(found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_ten_moments(tmp_path, num_workers):
-    found = trials(tmp_path, 10, seed=num_workers, num_workers=num_workers)
+@pytest.mark.parametrize(("num_workers", "num_threads"), [(0, 1), (1, 1), (0, 2)])
+def test_ten_moments(tmp_path, num_workers, num_threads):
+    found = trials(tmp_path, 10, seed=num_workers, num_workers=num_workers, num_threads=num_threads)
     assert len(found) == 10
     assert_unharmed(found)

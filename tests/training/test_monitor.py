@@ -99,7 +99,7 @@ def test_dead_outputs_lost_evidence_and_a_constant_network_are_told_once_each():
     assert [sentence.split(":")[0] for sentence in told] == [
         "outputs die",
         "evidence collapses",
-        "the network says the same of every actor",
+        "the network gives the same outputs for every actor",
     ]
     assert watching.after_validation(found) == []
     resumed = monitor(outputs_can_die=True)

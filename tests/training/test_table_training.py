@@ -8,14 +8,14 @@ from tiny_runs import Heard, tiny_experiment
 
 from mule.core.config import ConfigError, TableData
 from mule.core.errors import AnnotationError, RangeError, VideoError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.samples import ClipName
-from mule.data.batches.sampling import ClipSampler
 from mule.data.split.splits import read_split, table_digest
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ObjectTable
 from mule.data.table.writing import write_object_table
 from mule.features.feature_files import VideoFeatures
-from mule.training.build import build_parts, run_experiment
+from mule.training.build import build_parts, load_run, run_experiment
 from mule.training.data import table_sides, tags_of
 from mule.training.kept_maps import KeptBatches, kept_batch, kept_table, labelled_actors
 
@@ -45,6 +45,17 @@ def test_a_training_on_videos_runs_to_its_end_and_says_which_data_it_was(root, t
     progress = run_experiment(experiment, tmp_path / "run", listener=Heard())
     assert progress.step == 4
     assert 0 < (progress.best_mean_ap or 0) <= 1
+
+
+def test_the_split_knows_how_many_actions_there_are(root, tmp_path):
+    experiment = experiment_on(root, data={"num_known": None})
+    assert isinstance(experiment.data, TableData)
+    assert experiment.data.num_known is None
+    run_experiment(experiment, tmp_path / "run", listener=Heard())
+    run = load_run(tmp_path / "run")
+    assert isinstance(run.experiment.data, TableData)
+    assert run.experiment.data.num_known == len(run.classes) == 2
+    run_experiment(experiment, tmp_path / "run", listener=Heard(), resumes=True)
 
 
 def test_detected_persons_who_overlap_an_actor_learn_with_it(root):

@@ -1,7 +1,7 @@
 """Two processes with half the batch each train as one process with all of it."""
 
 import pytest
-from shared_training import exchange, train_together, without_batch_statistics
+from shared_training import exchange, train_together, train_with_batch_statistics, without_batch_statistics
 from tiny_runs import Heard, curves_of
 from two_ranks import on_two_ranks  # pyright: ignore[reportMissingImports] - in tests/distributed
 
@@ -36,6 +36,13 @@ def assert_close(found, expected):
         else:
             rel = 1e-5 if key == "gradient_norm" else 1e-6  # a sum over parameters, in another order
             assert found[key] == pytest.approx(value, rel=rel, abs=1e-6), key
+
+
+def test_batch_statistics_are_averaged_over_processes_after_each_step(tmp_path):
+    first, second = on_two_ranks(train_with_batch_statistics, tmp_path)
+    assert first
+    assert any(value for values in first.values() for value in values)  # they moved
+    assert first == second
 
 
 def test_gradients_are_means_and_a_rank_without_one_counts_as_zero(tmp_path):

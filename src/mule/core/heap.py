@@ -1,4 +1,4 @@
-"""Freed memory stays with the process, so that the next large block need not be fetched from the system page by page."""
+"""Keep freed memory in the process, so that the next large block need not come from the system page by page."""
 
 import ctypes
 
@@ -7,12 +7,12 @@ _KEPT_BYTES, _GROWTH_BYTES = 2**31 - 1, 2**28
 
 
 def keep_freed_memory() -> bool:
-    """Whether large blocks now stay with this process when they are freed; only glibc can be told so.
+    """Keep freed large blocks in this process; return whether the C library supports it (only glibc does).
 
-    By default glibc maps every large block anew and gives it back at once, and the system clears each page of it at
-    first touch. Training and decoding ask for the same sizes over and over. The process then holds up to 2 GiB that it
-    does not use. It concerns the whole process, so commands and worker processes of ours call this; the library never
-    does it to a program that merely imports it.
+    By default glibc maps every large block anew and returns it at once, and the system clears each page on first use.
+    Training and decoding request the same sizes over and over. With this the process may hold up to 2 GiB that it does
+    not use. It affects the whole process, so only our commands and worker processes call it; importing the library does
+    not.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

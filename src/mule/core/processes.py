@@ -1,10 +1,10 @@
 """Several processes that train as one: the same numbers as one process with the whole batch.
 
-Every rank sees its share of the batch, and what is averaged is weighted so that each actor counts alike, wherever it
-was seen. Processes are started by `torchrun`; without it there is one. Batch statistics are the exception: unless they
-are frozen, each rank normalises by its own share, as everywhere (`SyncBatchNorm` exists for GPUs alone).
+Every rank sees its share of the batch, and averages are weighted so that every actor counts alike on any rank.
+`torchrun` starts the processes; without it there is one. Batch statistics are the exception: unless they are frozen,
+each rank normalises by its own share (`SyncBatchNorm` exists for GPUs only).
 
-Every process sees the whole batch: gathering actors across ranks, with gradients.
+`gather_actors` gathers rows across ranks, with gradients.
 """
 
 import os
@@ -24,7 +24,7 @@ FIRST = 0
 
 @contextmanager
 def processes() -> Generator[torch.device]:
-    """Joins the processes that `torchrun` started, for as long as this lasts; gives the device of this one.
+    """Join the processes that `torchrun` started, for the length of the context, and yield this one's device.
 
     Raises:
         RangeError: there are more processes on this machine than GPUs.
@@ -48,23 +48,23 @@ def processes() -> Generator[torch.device]:
 
 
 def own_rank() -> int:
-    """Which of the processes this is, from 0."""
+    """Return the number of this process, from 0."""
     return dist.get_rank() if num_ranks() > 1 else FIRST
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and talks to people."""
+    """Whether this process writes files and reports to the listener."""
     return own_rank() == FIRST
 
 
 def wait_for_all() -> None:
-    """Goes on when every process has come here."""
+    """Wait until every process has reached this call."""
     if num_ranks() > 1:
         dist.barrier()
 
 
 def over_ranks(value: float, device: torch.device, *, least: bool = False) -> float:
-    """The sum (or the least) of a number of each rank, the same on every rank."""
+    """Return the sum (or the least) of a number over ranks, the same on every rank."""
     if num_ranks() == 1:
         return value
     total = torch.tensor(value, dtype=torch.float64, device=device)
@@ -73,7 +73,7 @@ def over_ranks(value: float, device: torch.device, *, least: bool = False) -> fl
 
 
 def everyones(thing: Any) -> list[Any]:  # noqa: ANN401 - anything that pickles
-    """What each rank has, in rank order, on every rank."""
+    """Return the objects of all ranks, in rank order, on every rank."""
     if num_ranks() == 1:
         return [thing]
     things: list[Any] = [None] * num_ranks()
@@ -82,7 +82,7 @@ def everyones(thing: Any) -> list[Any]:  # noqa: ANN401 - anything that pickles
 
 
 def gathered(rows: Shaped[Tensor, "actors ..."]) -> Shaped[Tensor, "all_actors ..."]:
-    """The rows of all ranks, without gradients; truth values too."""
+    """Return the rows of all ranks, without gradients; boolean rows too."""
     if rows.dtype == torch.bool:
         return gather_actors(rows.to(torch.uint8)).bool()
     return gather_actors(rows.detach())
@@ -90,7 +90,7 @@ def gathered(rows: Shaped[Tensor, "actors ..."]) -> Shaped[Tensor, "all_actors .
 
 @torch.no_grad()
 def share_weights(model: nn.Module) -> None:
-    """Every rank begins with the weights and buffers of the first."""
+    """Copy the weights and buffers of the first rank to all others."""
     if num_ranks() > 1:
         for tensor in model.state_dict().values():
             dist.broadcast(tensor, src=FIRST)
@@ -98,7 +98,7 @@ def share_weights(model: nn.Module) -> None:
 
 @torch.no_grad()
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Each gradient becomes its mean over ranks; a rank without one counts as zero, unless no rank has one."""
+    """Replace each gradient by its mean over ranks; a rank without one counts as zero, unless no rank has one."""
     if num_ranks() == 1:
         return
     parameters = list(parameters)
@@ -113,7 +113,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def average_buffers(model: nn.Module) -> None:
-    """Running statistics become their mean over ranks, so that all ranks hold one model."""
+    """Replace running statistics by their mean over ranks, so that all ranks hold the same model."""
     if num_ranks() > 1:
         _average([buffer for buffer in model.buffers() if buffer.is_floating_point()])
 
@@ -129,12 +129,12 @@ def _average(tensors: Sequence[Tensor]) -> None:
 
 
 def num_ranks() -> int:
-    """How many processes train together; one when none were started."""
+    """Return the number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _all_rows(rows: Tensor) -> list[Tensor]:
-    """Each rank's rows, on every rank; ranks may have different numbers of rows, or none."""
+    """Return each rank's rows, on every rank; ranks may have different numbers of rows, or none."""
     counts = [torch.zeros((), dtype=torch.int64, device=rows.device) for _ in range(num_ranks())]
     dist.all_gather(counts, torch.tensor(len(rows), dtype=torch.int64, device=rows.device))
     most = max(int(count) for count in counts)
@@ -147,7 +147,7 @@ def _all_rows(rows: Tensor) -> list[Tensor]:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch hands over whatever context it likes
+    def forward(ctx: Any, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch gives it no type
         gathered = _all_rows(rows)
         ctx.first = sum(len(theirs) for theirs in gathered[: dist.get_rank()])
         ctx.count = len(rows)
@@ -161,11 +161,11 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_actors(rows: Shaped[Tensor, "actors ..."]) -> Shaped[Tensor, "all_actors ..."]:
-    """The rows of all ranks, in rank order, the same on every rank; with one process, the rows themselves.
+    """Return the rows of all ranks, in rank order, the same on every rank; with one process, the rows themselves.
 
-    Backwards, each rank receives the sum of what all ranks say about its rows. So a loss of gathered rows that
-    every rank computes alike, averaged over ranks as DistributedDataParallel does, has exactly the gradient of
-    the whole batch on one process.
+    In the backward pass, each rank receives the sum of all ranks' gradients of its rows. So a loss of gathered rows
+    that every rank computes alike, averaged over ranks as in DistributedDataParallel, has exactly the gradient of the
+    whole batch on one process.
     """
     if num_ranks() == 1:
         return rows
@@ -173,14 +173,14 @@ def gather_actors(rows: Shaped[Tensor, "actors ..."]) -> Shaped[Tensor, "all_act
 
 
 def gather_groups(groups: Shaped[Tensor, " actors"]) -> Shaped[Tensor, " all_actors"]:
-    """Group numbers of all ranks' actors, made distinct across ranks: clip 0 here is not clip 0 there."""
+    """Return the group numbers of all ranks' actors, made distinct across ranks: clip 0 differs from rank to rank."""
     if num_ranks() == 1:
         return groups
     return gather_actors(groups * num_ranks() + dist.get_rank())
 
 
 def mean_over_ranks(value: float | None, *, device: torch.device) -> float | None:
-    """The mean over the ranks that have a value, to the last bit the same on every rank; None if none has."""
+    """Return the mean over the ranks that have a value, bit-identical on every rank; None if none has."""
     if num_ranks() == 1:
         return value
     total = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)

@@ -1,4 +1,4 @@
-"""What travels between rooms. Each record checks itself once, at birth; after that nobody re-checks."""
+"""Records that travel between rooms. Each record checks itself once, when it is made."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from mule.core.errors import NotFinite, RangeError, ShapeError
 
 
 def at_least_single(tensor: Tensor) -> Tensor:
-    """The same numbers in float32 if they came in half precision: digamma and long sums need the digits."""
+    """Return half-precision numbers in float32, others unchanged: digamma and long sums need the digits."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
@@ -25,7 +25,7 @@ def _require_alike(what: str, first: Tensor, second: Tensor) -> None:
 
 
 def _require_evidence(name: str, values: Tensor) -> None:
-    if torch.compiler.is_compiling():  # a check of values would split the compiled graph
+    if torch.compiler.is_compiling():  # checking values would split the compiled graph
         return
     if not torch.isfinite(values).all():
         actor, action = torch.nonzero(~torch.isfinite(values))[0].tolist()
@@ -60,12 +60,12 @@ class Evidence:
 
     @property
     def num_actors(self) -> int:
-        """How many actors there are; zero is an ordinary number."""
+        """The number of actors; it may be zero."""
         return self.positive.shape[0]
 
     @property
     def num_classes(self) -> int:
-        """K: how many actions are known."""
+        """K: the number of known actions."""
         return self.positive.shape[1]
 
 
@@ -86,11 +86,10 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Novelty:
-    """How novel each actor is, twice: larger means more novel in both, and both put actors in one order.
+    """How novel each actor is, on two scales with the same order; larger means more novel in both.
 
     `value` lies in [0, 1] and is for people and thresholds (the paper's formula). It may round to exactly 0
-    or 1. `rank` lives in the log domain or is unbounded, so it keeps the order where `value` cannot; metrics
-    use it.
+    or 1. `rank` is in the log domain or unbounded, so it keeps the order where `value` cannot; metrics use it.
     """
 
     value: Float[Tensor, " actors"]

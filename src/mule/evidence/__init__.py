@@ -1,1 +1,1 @@
-"""Relations → evidence → opinions: what speaks for and against each known action, and what follows from it."""
+"""Room 5: relations become evidence for and against each known action, and evidence becomes opinions."""

@@ -20,14 +20,14 @@ from mule.core.records import Evidence, at_least_single
 from mule.evidence.head import opinion_from
 
 LOOK_CORRELATION = 0.5
-"""Where no correlation was measured: two looks are worth 4/3 of one, and no number of them more than two."""
+"""Default where no correlation was measured: two looks are worth 4/3 of one, and any number at most two."""
 
 
 @dataclass(frozen=True)
 class LookSums:
-    """All that need be remembered of the looks at each actor so far; `+` takes in further looks.
+    """Everything to remember of the looks at each actor so far; `+` adds further looks.
 
-    Four sums per actor and class, however many looks. The order of looks does not matter, sums may be joined in any
+    Four sums per actor and class, for any number of looks. The order of looks does not matter, sums may be added in any
     grouping, and a vacuous look (no evidence) adds nothing.
     """
 
@@ -43,7 +43,7 @@ class LookSums:
 
     @property
     def num_looks(self) -> Float[Tensor, "actors classes"]:
-        """How many looks said something, N = (Σc)² / Σc² with the confidence c = 1 − u of each; at least one.
+        """The effective number of looks, N = (Σc)² / Σc² with the confidence c = 1 − u of each; at least one.
 
         n equally confident looks count n, vacuous ones nothing.
         """
@@ -53,7 +53,7 @@ class LookSums:
 
 
 def look_sums(evidence: Evidence) -> LookSums:
-    """One look at each actor."""
+    """Return the sums of one look at each actor."""
     opinion = opinion_from(evidence)
     confidence = opinion.belief + opinion.disbelief
     positive, negative = at_least_single(evidence.positive), at_least_single(evidence.negative)
@@ -61,7 +61,7 @@ def look_sums(evidence: Evidence) -> LookSums:
 
 
 def no_looks(num_actors: int, num_classes: int) -> LookSums:
-    """Nobody has been looked at yet: the vacuous opinion, which `+` leaves without effect."""
+    """Return the sums before the first look: the vacuous opinion, which `+` leaves without effect."""
     return LookSums(*torch.zeros(4, num_actors, num_classes).unbind())
 
 
@@ -85,7 +85,7 @@ def fused_evidence(sums: LookSums, *, correlation: float = LOOK_CORRELATION) -> 
 
 
 def sums_along_tracks(evidence: Evidence, track_index: Int[Tensor, " looks"], *, num_tracks: int) -> LookSums:
-    """All looks of a batch, summed by track: the same as adding them one after another."""
+    """Sum all looks of a batch by track: the same as adding them one after another."""
     _require_tracks(track_index, num_looks=evidence.num_actors, num_tracks=num_tracks)
     one_by_one = look_sums(evidence)
     return LookSums(
@@ -96,23 +96,23 @@ def sums_along_tracks(evidence: Evidence, track_index: Int[Tensor, " looks"], *,
 def along_tracks(
     values: Float[Tensor, "looks ..."], track_index: Int[Tensor, " looks"], *, num_tracks: int
 ) -> Float[Tensor, "tracks ..."]:
-    """The mean of the looks at each track, for scores that know no evidence: of logits, of features, of novelty ranks.
+    """Return the mean of the looks at each track: of logits, features or novelty ranks, where there is no evidence.
 
-    It gives a rival the same looks. A mean over several looks is less spread than one look: calibrate it on held-out
-    tracks of as many looks.
+    So rivals use the same looks. A mean over several looks varies less than one look: calibrate it on held-out tracks
+    with as many looks.
     """
     _require_tracks(track_index, num_looks=len(values), num_tracks=num_tracks)
     num_looks = torch.bincount(track_index, minlength=num_tracks)
     if (num_looks == 0).any():
         raise TooFewActors(
             f"every track needs at least one look; track {int((num_looks == 0).int().argmax())} of {num_tracks} has none. "
-            "Number the tracks without gaps (`torch.unique(..., return_inverse=True)`)."
+            "Number tracks without gaps (`torch.unique(..., return_inverse=True)`)."
         )
     return _summed(values, track_index, num_tracks) / num_looks.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def is_among_first_looks(track_index: Int[Tensor, " looks"], num_looks: int) -> Bool[Tensor, " looks"]:
-    """Which looks are among the first `num_looks` of their track, looks being in the order of time.
+    """Return which looks are among the first `num_looks` of their track; looks are ordered by time.
 
     >>> is_among_first_looks(torch.tensor([0, 1, 0, 0, 1]), 2).tolist()
     [True, True, True, False, True]
@@ -128,7 +128,7 @@ def is_among_first_looks(track_index: Int[Tensor, " looks"], num_looks: int) -> 
 
 
 def look_correlation(errors: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"]) -> float:
-    """How alike the errors of two looks at one track are, from 0 to 1 (intra-class correlation, one-way ANOVA).
+    """Return how alike the errors of two looks at one track are, from 0 to 1 (intra-class correlation, one-way ANOVA).
 
         ρ = (B − W) / (B + (m − 1)·W)
 
@@ -152,7 +152,7 @@ def look_correlation(errors: Float[Tensor, " looks"], track_index: Int[Tensor, "
     looks_per_track = (num_looks - counts.square().sum() / num_looks) / (num_tracks - 1)
     total = between + (looks_per_track - 1) * within
     if total == 0:
-        raise RangeError("a correlation of looks needs errors that differ; all are equal.")
+        raise RangeError("a correlation of looks needs errors that differ; all are equal. Use more tracks.")
     return float(((between - within) / total).clamp(0, 1))
 
 
@@ -170,17 +170,17 @@ def _require_tracks(track_index: Int[Tensor, " looks"], *, num_looks: int, num_t
         look = int(is_outside.int().argmax())
         raise RangeError(
             f"track_index must lie between 0 and num_tracks - 1 = {num_tracks - 1}; look {look} has "
-            f"{int(track_index[look])}. Leave looks in no track out."
+            f"{int(track_index[look])}. Leave out looks that belong to no track."
         )
 
 
 def strongest_actors(
     outputs: Float[Tensor, "actors outputs"], clip_index: Int[Tensor, " actors"], *, num_classes: int
 ) -> Int[Tensor, "clips classes"]:
-    """Who speaks for each clip of each action: the actor with the largest output, as its row.
+    """Return, for each clip and action, the row of the actor with the largest output.
 
-    Where an action has two outputs, for and against, it is the largest difference. Clips are those that have actors, in
-    the order of their numbers. A value that is not a number is the largest, so that nobody hides it.
+    Where an action has two outputs, for and against, their difference counts. Only clips with actors have a row, in the
+    order of their numbers. NaN counts as the largest value, so that it is never hidden.
     """
     if outputs.shape[1] not in (num_classes, 2 * num_classes):
         raise ShapeError(f"{num_classes} actions must have one output or two; got {outputs.shape[1]}.")
@@ -200,7 +200,7 @@ def strongest_actors(
 def of_strongest(
     values: Float[Tensor, "actors values"], strongest: Int[Tensor, "clips classes"]
 ) -> Float[Tensor, "clips values"]:
-    """What the strongest actors say: of each action the value, or the values, of whoever speaks for the clip."""
+    """Return, for each clip and action, the value or values of the strongest actor."""
     num_classes = strongest.shape[1]
     parts = [part.gather(0, strongest) for part in values.split(num_classes, dim=1)]
     return torch.cat(parts, dim=1)

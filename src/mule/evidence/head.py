@@ -1,7 +1,4 @@
-"""Beta(α, β), and the subjective opinion that stands behind it.
-
-Evidence for and against each known action, from one vector per actor.
-"""
+"""Evidence for and against each known action, the Beta(α, β) it describes, and the subjective opinion."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -74,16 +71,16 @@ LARGEST_EXPONENT = 10.0
 
 
 def exp_evidence(outputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """e^h with the exponent clamped at 10; beyond it the tangent goes on, so the gradient never dies.
+    """e^h with the exponent clamped at 10; beyond it the function continues along its tangent.
 
-    A hard clamp would give a confidently wrong output no gradient to come back with.
+    A hard clamp would leave a confidently wrong output without a gradient.
     """
     clamped = outputs.clamp(max=LARGEST_EXPONENT)
     return clamped.exp() * (1 + outputs - clamped)
 
 
 def elu_evidence(outputs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """ELU(h) + 1, as the authors' released code has it: e^h below zero, h + 1 above."""
+    """ELU(h) + 1, as in the authors' released code: e^h below zero, h + 1 above."""
     return F.elu(outputs) + 1
 
 
@@ -98,7 +95,7 @@ EVIDENCE_FUNCTIONS: Mapping[EvidenceFunction, Callable[[Tensor], Tensor]] = {
 class EvidenceHead(nn.Module):
     """One linear layer whose outputs h become evidence e = s(h) for and against each known action.
 
-    `parameterisation` says how many outputs a class has:
+    `parameterisation` sets the number of outputs per class:
 
     * ``"tied"``: one signed output; e⁺ = s(h), e⁻ = s(−h). What speaks for an action does not speak against it,
       so neither side can die alone or drift freely. The default.
@@ -129,11 +126,11 @@ class EvidenceHead(nn.Module):
         self.linear = nn.Linear(dim, num_classes if parameterisation == "tied" else 2 * num_classes)
 
     def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
-        """The raw outputs h: K of them when tied, h⁺ then h⁻ (2K) when independent. HSIC constrains these (Eq. 4)."""
+        """Return the raw outputs h: K when tied, h⁺ then h⁻ (2K) when independent. HSIC constrains these (Eq. 4)."""
         return self.linear(relations)
 
     def evidence_from(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
-        """The evidence that raw outputs stand for, in float32 or finer."""
+        """Return the evidence that raw outputs stand for, in float32 or finer."""
         outputs = at_least_single(outputs)
         evidence = EVIDENCE_FUNCTIONS[self.function]
         if self.parameterisation == "tied":
@@ -142,9 +139,9 @@ class EvidenceHead(nn.Module):
         return Evidence(positive=evidence(positive), negative=evidence(negative))
 
     def forward(self, relations: Float[Tensor, "actors dim"]) -> Evidence:
-        """Evidence for and against each action of each actor."""
+        """Return evidence for and against each action of each actor."""
         return self.evidence_from(self.outputs(relations))
 
     def extra_repr(self) -> str:
-        """How evidence is made, for `print(head)`."""
+        """Return the settings, for `print(head)`."""
         return f"parameterisation={self.parameterisation!r}, function={self.function!r}"

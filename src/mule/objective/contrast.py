@@ -1,4 +1,4 @@
-"""Actors that do the same lie near each other: a contrastive loss for actors with several labels."""
+"""A contrastive loss for actors with several labels: features of actors that share actions are drawn together."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ TEMPERATURE = 0.1
 
 
 def shared_actions(labels: Shaped[Tensor, "actors classes"]) -> Float[Tensor, "actors actors"]:
-    """Of the actions that either of two actors does, the share that both do (Jaccard index); 0 where neither does any."""
+    """Return the Jaccard index of two actors' actions, for every pair; 0 where neither does any."""
     does = labels.float()
     both = does @ does.T
     either = does.sum(dim=1)[:, None] + does.sum(dim=1)[None, :] - both
@@ -24,9 +24,9 @@ def contrast_loss(
     *,
     temperature: float = TEMPERATURE,
 ) -> Float[Tensor, ""]:
-    """How unlikely the others that share its actions are among an actor's neighbours (SupCon with Jaccard weights).
+    """Return the SupCon loss with Jaccard weights.
 
-        −Σ_j w_ij·log softmax_j(cos(z_i, z_j)/τ) / Σ_j w_ij,  j ≠ i,  mean over actors with whom somebody shares an action
+        −Σ_j w_ij·log softmax_j(cos(z_i, z_j)/τ) / Σ_j w_ij,  j ≠ i,  mean over actors that share an action with another
 
     w is `shared_actions`. Actors of all ranks are gathered; without any pair the loss is 0.
     """

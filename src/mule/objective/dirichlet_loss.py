@@ -1,4 +1,4 @@
-"""The Dirichlet losses of evidential networks for one action per actor: what the Beta loss generalises.
+"""The Dirichlet losses of evidential networks for one action per actor, which the Beta loss generalises.
 
 One evidence per class, e ≥ 0; α = e + 1, S = Σα, p = α/S, u = K/S. These serve the ENN and DEAR rivals.
 """
@@ -27,7 +27,7 @@ def dirichlet_parameters(
 
 
 def dirichlet_uncertainty(evidence: ClassEvidence) -> Float[Tensor, " actors"]:
-    """The share of mass that no class has claimed, u = K/S: 1 without evidence, towards 0 with much."""
+    """The mass that no class has claimed, u = K/S: 1 without evidence, towards 0 with much."""
     alpha, total = dirichlet_parameters(evidence)
     return alpha.shape[-1] / total.squeeze(-1)
 
@@ -67,12 +67,12 @@ def misleading_evidence_kl(evidence: ClassEvidence, targets: Labels) -> Float[Te
 def accuracy_versus_uncertainty_loss(
     evidence: ClassEvidence, targets: Labels, *, weight: float
 ) -> Float[Tensor, " actors"]:
-    """Pushes right answers to be sure and wrong ones to be unsure (DEAR's EUC term).
+    """Make correct answers certain and wrong ones uncertain (DEAR's EUC term).
 
         right: −weight·p̂·log(1 − u)        wrong: −(1 − weight)·(1 − p̂)·log u
 
     p̂ is the largest expected probability; an answer is right when its class is among the labels. `weight` follows
-    `exponential_annealing`: early training cares about the wrong answers, late training about the right ones.
+    `exponential_annealing`: early training weighs wrong answers, late training correct ones.
     """
     alpha, total = dirichlet_parameters(evidence)
     confidence, answer = (alpha / total).max(dim=-1)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mule.core.defaults import DUAL_DAMPING, DUAL_STEP_SIZE, HSIC_TOLERANCE, INNER_STEPS
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import mean_over_ranks
 
@@ -20,14 +21,14 @@ MeasuresWith = Literal["own_pass", "next_batch"]
 class Constraint:
     """g(θ) ≤ γ, and how its multiplier λ ≥ 0 is raised and damped (Eq. 5 and 8).
 
-    At rest λ = (g − γ)/δ: the damping must be far below (g − γ)/λ wanted, or the constraint is never felt.
+    At rest λ = (g − γ)/δ: the damping must be far below (g − γ)/λ for the λ you want, or the constraint has no effect.
     """
 
-    tolerance: float = 1e-3
+    tolerance: float = HSIC_TOLERANCE
     """γ: the largest value of g that counts as met."""
-    step_size: float = 10.0
+    step_size: float = DUAL_STEP_SIZE
     """η₂: the step of the multiplier's ascent."""
-    damping: float = 1e-4
+    damping: float = DUAL_DAMPING
     """δ: how strongly the multiplier is drawn back to zero."""
     initial_multiplier: float = 0.0
     """λ⁽⁰⁾; with no inner steps it stays there."""
@@ -43,7 +44,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Objective:
-    """What one forward pass found: the loss, and each constraint's value (None: undefined for this batch)."""
+    """The result of one forward pass: the loss, and each constraint's value (None: undefined for this batch)."""
 
     loss: Float[Tensor, ""]
     constraints: Mapping[str, Float[Tensor, ""] | None] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class StepReport:
-    """The mini-batch's last forward pass: loss and constraints found there, and the multipliers after it."""
+    """Loss and constraints of the mini-batch's last forward pass, and the multipliers after it."""
 
     loss: float
     constraints: Mapping[str, float | None]
@@ -59,7 +60,7 @@ class StepReport:
 
 
 class PrimalDual:
-    """Minimises a loss subject to inequality constraints, with any torch optimiser (Eq. 5-8, Algorithm 1).
+    """Minimise a loss subject to inequality constraints, with any torch optimiser (Eq. 5-8, Algorithm 1).
 
     For each mini-batch, `inner_steps` (the paper's m) times:
 
@@ -69,8 +70,8 @@ class PrimalDual:
 
     The g that raises λ comes with the next inner step's forward pass, which starts from that mean; only the last
     step needs a forward pass of its own. So m inner steps cost m forward-backward passes and one forward. With
-    `measures_with="next_batch"` it has none either: the first pass of the next mini-batch, which starts from the mean as
-    well, measures g there, on other clips.
+    `measures_with="next_batch"` even that one is saved: the first pass of the next mini-batch, which also starts from the
+    mean, measures g on other clips.
     m = 1 is plain descent with dual ascent. m = 0 is one plain step with the multipliers held fixed.
 
     What is averaged: the parameters the optimiser holds, as a running mean, at the price of one copy of them. The
@@ -86,7 +87,7 @@ class PrimalDual:
         optimizer: torch.optim.Optimizer,
         constraints: Mapping[str, Constraint],
         *,
-        inner_steps: int = 1,
+        inner_steps: int = INNER_STEPS,
         measures_with: MeasuresWith = "own_pass",
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
     ) -> None:
@@ -100,7 +101,7 @@ class PrimalDual:
         self.backward = backward
         self.multipliers = {name: c.initial_multiplier for name, c in self.constraints.items()}
         self.left_out = dict.fromkeys(self.constraints, 0)
-        """How often each constraint was undefined when its multiplier would have moved."""
+        """How often each constraint was undefined when its multiplier was due."""
         self._owes_ascent = False
 
     def step(self, objective: Callable[[], Objective]) -> StepReport:
@@ -137,7 +138,7 @@ class PrimalDual:
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a step changes here. The average needs no copy: between steps the model's parameters are it."""
+        """Return everything a step changes here, except the average: between steps the parameters are it."""
         return {
             "multipliers": dict(self.multipliers),
             "left_out": dict(self.left_out),
@@ -145,7 +146,7 @@ class PrimalDual:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken, with the same constraints."""
+        """Resume from the state that `state_dict` returned, with the same constraints."""
         if set(state["multipliers"]) != set(self.constraints):
             raise RangeError(
                 f"the saved multipliers are for {sorted(state['multipliers'])}, the constraints are "
@@ -195,7 +196,7 @@ class PrimalDual:
 
     @contextmanager
     def _measuring(self) -> Generator[None]:
-        """A forward pass that leaves no trace: no graph, and every buffer as it was found."""
+        """Run a forward pass without a graph, and restore every buffer afterwards."""
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         with torch.no_grad():
             try:

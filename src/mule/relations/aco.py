@@ -191,7 +191,7 @@ class GridRelations(nn.Module):
     """Actor relational features from the full grid of pairs, F_ij = [A_i | X | O_j].
 
     All N·M pair maps of a clip attend to each other at every cell. The paper does not say how they become one
-    feature per actor; here it is the largest value over the actor's objects, channel by channel, after the mean over cells.
+    feature per actor; here it is the largest value over its objects, channel by channel, after the mean over cells.
     Time and memory grow with N·M.
     """
 
@@ -237,7 +237,7 @@ class GridRelations(nn.Module):
     ) -> tuple[
         Float[Tensor, "pairs width"], Int[Tensor, " pairs"], tuple[SizedContext, ...], Int[Tensor, "2 pairs"]
     ]:
-        """W_A·A_i + W_O·O_j and the clip of every pair, the context of all clips, and which actor and object a pair is."""
+        """W_A·A_i + W_O·O_j and the clip of every pair, the context of all clips, and the pairs (actor, object)."""
         mixed = self.mixing(scene)
         pairs = (mixed.actor_clip_index[:, None] == mixed.object_clip_index).nonzero().T
         vectors = mixed.actors[pairs[0]] + mixed.objects[pairs[1]]
@@ -267,7 +267,7 @@ class ObjectChoice(nn.Module):
         objects: Float[Tensor, "objects width"],
         object_clip_index: Int[Tensor, " objects"],
     ) -> Float[Tensor, "actors width"]:
-        """Return each actor's choice. Every clip with an actor must have an object; objects of other clips weigh nothing."""
+        """Return each actor's choice. Every clip with an actor must have an object."""
         likeness = self.query(actors) @ self.key(objects).T / actors.shape[1] ** 0.5
         is_same_clip = actor_clip_index[:, None] == object_clip_index
         lowest = torch.finfo(likeness.dtype).min

@@ -33,7 +33,6 @@ from mule.rivals.networks.dear import DearModel, DearOutput, dear_loss
 from mule.rivals.networks.enn import DirichletHead, enn_loss
 
 Targets = Shaped[Tensor, "actors classes"]
-Loss = Callable[[ModelOutput, Targets], Float[Tensor, ""]]
 SystemObjective = Callable[[ModelOutput, Targets, float], Objective]
 """Returns loss and constraints from a network's output, the targets, and the share of training that is done."""
 
@@ -62,11 +61,6 @@ def binary_cross_entropy(output: ModelOutput, targets: Targets) -> Float[Tensor,
     return reduce_over_actors(per_class.sum(dim=-1), "mean")
 
 
-def beta_evidence_loss(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
-    """Cross-entropy expected under the Beta (Eq. 2 and 3)."""
-    return beta_loss(output.evidence, targets)
-
-
 def minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
     """Minimise sigmoid cross-entropy, without constraints."""
     return Objective(binary_cross_entropy(output, targets))
@@ -74,7 +68,7 @@ def minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
 
 def minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
     """Minimise the Beta loss, without constraints."""
-    return Objective(beta_evidence_loss(output, targets))
+    return Objective(beta_loss(output.evidence, targets))
 
 
 def minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:
@@ -89,9 +83,10 @@ def minimise_dear(output: ModelOutput, targets: Targets, progress: float) -> Obj
 
 @dataclass(frozen=True)
 class Debiased:
-    """Minimise a loss subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5)."""
+    """Minimise the Beta loss, or cross-entropy, subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5)."""
 
-    loss: Loss
+    of_logits: bool = False
+    """Whether the loss is sigmoid cross-entropy instead of the Beta loss."""
     given_labels: bool = False
     """Whether the constraint is on h given the actor's labels (`static_bias`)."""
 
@@ -99,7 +94,10 @@ class Debiased:
         """Return the loss and the value of the constraint."""
         given = targets if self.given_labels else None
         bias = static_bias(output.outputs, output.context, output.actor_clip_index, given=given)
-        return Objective(self.loss(output, targets), {STATIC_BIAS: bias})
+        loss = (
+            binary_cross_entropy(output, targets) if self.of_logits else beta_loss(output.evidence, targets)
+        )
+        return Objective(loss, {STATIC_BIAS: bias})
 
 
 @dataclass(frozen=True)
@@ -245,7 +243,7 @@ def acar_relations(sizes: Sizes) -> Relations:
 
 ACO_R = {"grid": grid_relations, "factored": factored_relations}
 REDUCED = (grid_relations, factored_relations, acar_relations)
-"""Relations that see maps after a 1×1 convolution. AIA has its own layers for that; the others see the maps as they are."""
+"""Relations that see maps after a 1×1 convolution; AIA has its own layers for that."""
 
 LOGITS: HeadForm = partial(EvidenceHead, function="relu")
 """One logit per action; evidence is read off it as ReLU(h) and ReLU(−h), the paper's rule for rivals."""
@@ -309,7 +307,7 @@ def _mule(name: str, reading: str, head: HeadForm, evidence: EvidenceKind) -> li
     whole, alone = _relation_model(grid_relations, head), _relation_model(without_relations, head)
     sigmoid = _relation_model(grid_relations, LOGITS)
     source, row = f"{_PAPER}; {reading}", f"{_PAPER}; {reading}, Table 2"
-    beta, bce = Debiased(beta_evidence_loss), Debiased(binary_cross_entropy)
+    beta, bce = Debiased(), Debiased(of_logits=True)
     return [
         System(name, source, whole, beta, evidence, _M_EDC),
         System(f"{name}-without-aco-r", row, alone, beta, evidence, _M_EDC),
@@ -329,13 +327,13 @@ def with_memory(network: System) -> System:
     )
 
 
-def _given_labels(network: System, loss: Loss) -> System:
+def _given_labels(network: System) -> System:
     """Constrain the outputs of a network not to depend on the scene, given the labels."""
     return replace(
         network,
         name=f"{network.name}-given-labels",
         source=f"{network.name}, debiased given the labels",
-        objective=Debiased(loss, given_labels=True),
+        objective=Debiased(of_logits=not network.learns_evidence, given_labels=True),
         constraints=_M_EDC,
     )
 
@@ -356,8 +354,8 @@ def _plain(
 _MULE = _mule("mule", "tied exponential evidence", TIED_EXP, "tied")
 _BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", grid_relations)
 _VARIANTS = (
-    _given_labels(_MULE[0], beta_evidence_loss),
-    _given_labels(_BCE, binary_cross_entropy),
+    _given_labels(_MULE[0]),
+    _given_labels(_BCE),
     _contrasted(_MULE[0]),
     _contrasted(_BCE),
 )

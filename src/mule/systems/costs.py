@@ -1,4 +1,4 @@
-"""What a network costs: its parameters, and the multiply-adds of one clip. Counted, and beside what was published."""
+"""The cost of a network: parameters and multiply-adds of one clip, counted here and as published."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from mule.systems.catalogue import SYSTEMS, Sizes, tiny_sizes
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
 NUM_ACTORS, NUM_OBJECTS = 4, 5
-"""In the clip whose multiply-adds are counted."""
+"""Actors and objects in the clip whose multiply-adds are counted."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters and multiply-adds of one network, for an input of so many frames, rows and columns."""
+    """Parameters and multiply-adds of one network, for an input of given frames, rows and columns."""
 
     name: str
     input_size: tuple[int, int, int]
@@ -78,7 +78,7 @@ INPUT_SIZES: Mapping[str, tuple[int, int, int]] = {
 
 
 def backbone_costs() -> list[Cost]:
-    """Every backbone, as a classifier where it is one."""
+    """Return the cost of every backbone, as a classifier where it is one."""
     costs: list[Cost] = []
     for row in _PUBLISHED:
         with torch.device("meta"):
@@ -92,7 +92,7 @@ def backbone_costs() -> list[Cost]:
 
 
 def system_costs(*, tiny: bool = False) -> list[Cost]:
-    """Every system: on SlowFast R50 with detection's strides and the published sizes, or as Stage trains them.
+    """Return the cost of every system: with its published backbone and sizes, or with those of the rendered benchmark.
 
     The clip shows four actors and five objects.
     """
@@ -117,7 +117,7 @@ def system_costs(*, tiny: bool = False) -> list[Cost]:
 
 
 def _seen(name: str) -> tuple[FeatureMaps, int, int]:
-    """Maps of zeros as the backbone would make them, its parameters, and its multiply-adds."""
+    """Return zero maps of the backbone's shape, its parameters, and its multiply-adds."""
     with torch.device("meta"):
         backbone = DETECTION_BACKBONES[name]().eval()
         clips = torch.empty(1, 3, *INPUT_SIZES[name])

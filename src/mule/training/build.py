@@ -34,7 +34,7 @@ from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint
 from mule.systems.catalogue import SIZES, System, find_system
 from mule.training.checkpoint import CheckpointError, seed_chance
-from mule.training.data import RunData, build_data, known_classes, labels_of
+from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
@@ -90,6 +90,7 @@ def run_experiment(
         TrainingStopped: training cannot continue; the message says what is safe and what to do.
     """
     folder = RunFolder(run_dir)
+    experiment = with_known_classes(experiment)
     with processes() as device:
         changed = _require_same_run(experiment, folder, resumes=resumes)
         for key, (old, new) in changed.items():
@@ -111,7 +112,7 @@ def run_experiment(
             folder.update(
                 status="finished",
                 progress=asdict(progress),
-                warnings=run.monitor.said,
+                warnings=run.monitor.warnings,
                 session=run.timings(),
             )
         wait_for_all()
@@ -246,7 +247,7 @@ def backbone_weights(run_dir: Path) -> dict[str, Tensor]:
     own = {name.removeprefix("backbone."): w for name, w in weights.items() if name.startswith("backbone.")}
     if not own:
         raise WeightsError(
-            f"{run_dir / MODEL}: must hold a backbone; this run was trained on kept maps. Use a run with backbone.frozen=false."
+            f"{run_dir / MODEL}: must hold a backbone; this run was trained on kept maps. Use another run."
         )
     return own
 
@@ -312,7 +313,7 @@ def _card(run_dir: Path) -> dict[str, Any]:
         card = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WeightsError(
-            f"{path}: a finished run must have a card; this file does not exist. Finish the run with `mule train … --resume`."
+            f"{path}: a finished run must have a card; there is none. Finish the run with `mule train … --resume`."
         ) from None
     except (OSError, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read ({error}).") from error
@@ -327,7 +328,7 @@ def _run_weights(run_dir: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != card["weights_sha256"]:
             raise WeightsError(
-                f"{path}: must be the weights its card vouches for; the checksum differs. Copy both files again from the run."
+                f"{path}: must be the weights its card vouches for; the checksum differs. Copy both again."
             )
         return safetensors.torch.load(content)
     except (OSError, SafetensorError) as error:
@@ -362,6 +363,6 @@ def _require_same_run(
     if fixed:
         differing = "; ".join(f"{key} was {old!r}, is {new!r}" for key, (old, new) in fixed.items())
         raise ConfigError(
-            f"{path}: a resumed run must keep its experiment; {differing}. Restore these settings, or start a new run (--out)."
+            f"{path}: a resumed run must keep its experiment; {differing}. Restore these, or start a new run (--out)."
         )
     return changed

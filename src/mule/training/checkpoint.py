@@ -1,14 +1,12 @@
-"""The state of all chance in a process, as plain values that a checkpoint can hold.
-
-Checkpoints that are whole or not there: all that a step changes, in a folder that appears by one rename.
+"""Checkpoints that are complete or absent: everything a step changes, in a folder that appears by one rename.
 
     checkpoints/step-00000400/model.safetensors     weights
                               average.safetensors   their moving average, if there is one
                               state.pt              the rest; nothing in it can run code
                               digests.json          SHA-256 of the files above
 
-A folder grows under another name, its files and then the folder itself are brought to the disk, and only then it gets
-its name. What was killed on the way is swept away by the next run.
+A folder is written under another name and flushed to disk, and only then gets its name. The next run removes what a
+killed one left half-written. The random state of a process is saved as plain values.
 """
 
 import hashlib
@@ -35,7 +33,7 @@ from mule.core.files import os_reason, sync_folder, write_to_disk
 
 
 def seed_chance(seed: int, *, rank: int = 0) -> None:
-    """All generators of this process begin anew; ranks differ, so that each drops other units."""
+    """Seed all random generators of this process; ranks differ, so that each drops other units."""
     words = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(3, np.uint32).tolist()
     torch.manual_seed(words[0])
     np.random.seed(words[1])
@@ -43,7 +41,7 @@ def seed_chance(seed: int, *, rank: int = 0) -> None:
 
 
 def chance_state() -> dict[str, Any]:
-    """Where the generators of torch, NumPy and Python are."""
+    """Return the state of the generators of torch, NumPy and Python."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
@@ -54,7 +52,7 @@ def chance_state() -> dict[str, Any]:
 
 
 def set_chance_state(state: Mapping[str, Any]) -> None:
-    """Goes on where `chance_state` was."""
+    """Restore the state that `chance_state` returned."""
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
@@ -77,13 +75,13 @@ class CheckpointError(MuleError, OSError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a step changes."""
+    """Everything that a step changes."""
 
     step: int
     model: Weights
     average: Weights | None
     state: Mapping[str, Any]
-    """Optimiser, multipliers, place in the data, random states, what was best: plain values and tensors."""
+    """Optimiser, multipliers, position in the data, random states, best validation: plain values and tensors."""
 
 
 class Checkpoints:
@@ -93,11 +91,11 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, checkpoint: Checkpoint, *, best_step: int | None) -> Path:
-        """Keeps a checkpoint, and of the older ones the last and the best.
+        """Write a checkpoint, and remove older ones except the last and the best.
 
         Raises:
             NotFinite: a weight is not finite; nothing is written.
-            CheckpointError: the disk is full, or the folder may not be written; what was there is as it was.
+            CheckpointError: the disk is full, or the folder may not be written; earlier checkpoints are untouched.
         """
         _require_finite(checkpoint)
         place = self.path_of(checkpoint.step)
@@ -124,16 +122,16 @@ class Checkpoints:
         return place
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, in order."""
+        """Return the steps that have a checkpoint, in order."""
         names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
         return sorted(int(found[1]) for name in names if (found := NAME.fullmatch(name)))
 
     def path_of(self, step: int) -> Path:
-        """Where the checkpoint of a step is."""
+        """Return the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
     def last(self) -> tuple[Checkpoint | None, list[str]]:
-        """The last checkpoint that is sound, and what is wrong with those after it. None if there is none at all.
+        """Return the last intact checkpoint, or None, and what is wrong with later ones.
 
         Raises:
             CheckpointError: there are checkpoints, and all are damaged.
@@ -146,13 +144,13 @@ class Checkpoints:
                 wrong.append(str(error))
         if wrong:
             raise CheckpointError(
-                f"{self.folder}: one checkpoint at least must be sound; none is. {' '.join(wrong)} Remove the folder "
-                "to begin anew."
+                f"{self.folder}: at least one checkpoint must be intact; none is. {' '.join(wrong)} Remove the folder "
+                "to start from the beginning."
             )
         return None, wrong
 
     def load(self, step: int) -> Checkpoint:
-        """The checkpoint of a step, if no byte of it has changed."""
+        """Load the checkpoint of a step, after checking every byte of it."""
         place = self.path_of(step)
         try:
             digests = json.loads((place / DIGESTS).read_bytes())
@@ -172,7 +170,7 @@ class Checkpoints:
             raise CheckpointError(f"{place}: cannot be read ({os_reason(error)}).") from error
 
     def sweep(self) -> None:
-        """Removes what killed runs left half-written."""
+        """Remove what killed runs left half-written."""
         for entry in self.folder.glob(".step-*"):
             shutil.rmtree(entry, ignore_errors=True)
 
@@ -182,12 +180,12 @@ class Checkpoints:
 
     def _remove(self, place: Path) -> None:
         leaving = place.with_name(f".{place.name}.{os.getpid()}.old")
-        place.rename(leaving)  # a folder that is half removed must not look like a checkpoint
+        place.rename(leaving)  # a half-removed folder must not look like a checkpoint
         shutil.rmtree(leaving, ignore_errors=True)
 
 
 def weights_file(weights: Weights, metadata: Mapping[str, str]) -> bytes:
-    """Weights as the bytes of a safetensors file."""
+    """Return weights as the bytes of a safetensors file."""
     return safetensors.torch.save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, dict(metadata)
     )

@@ -1,4 +1,4 @@
-"""From an experiment to its clips: what is trained and validated on, and digests that say which data it was."""
+"""From an experiment to the clips of training and validation, with digests that identify the data."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ from mule.core.config import ConfigError, Experiment, LabelsOf, StageData, Table
 from mule.core.errors import VideoError
 from mule.core.files import file_stamp
 from mule.core.processes import is_first, num_ranks, own_rank, wait_for_all
+from mule.data.batches.batches import ClipSampler, class_balanced_weights
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.other_clips import OtherBackground, UndoneMotion
 from mule.data.batches.samples import ClipSample, ClipView, TrainingView, ViewedClip, WholeView
-from mule.data.batches.sampling import ClipSampler, class_balanced_weights
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
 from mule.data.split.matching import boxes_for_training
 from mule.data.split.sides import OpenSetSides, apply_split
@@ -38,25 +38,25 @@ Noted = Callable[[str], None]
 Labelled = tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]
 RENDER_WORKERS = 2
 FEW_CLIPS = 64
-"""So many are rendered sooner than processes start."""
+"""Up to this many clips are rendered in one process: starting others would take longer."""
 SPLITS_AT_HAND = 32
-"""Class splits of a table that are not read again for the next row of a comparison."""
+"""Class splits that stay in memory, for the next rows of a comparison."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run learns from, on this process."""
+    """The batches of a run, on this process."""
 
     train: Batches
     val: Batches
     classes: tuple[str, ...]
     digests: Mapping[str, str]
-    """Of the actors and of the split: two runs with the same ones rest on the same data."""
+    """Digests of the actors and of the split: two runs with the same digests have the same data."""
 
 
 @dataclass(frozen=True)
 class SourceClips:
-    """The clips of both sides, before anybody has decided how they are seen."""
+    """The clips of training and validation, before any view is applied."""
 
     train: StageClips | VideoClips
     val: StageClips | VideoClips
@@ -66,13 +66,13 @@ class SourceClips:
 
 @dataclass(frozen=True)
 class TableSides:
-    """The table of an experiment under its split, and where the videos and objects are."""
+    """The table of an experiment under its split, with the paths of its videos, and its objects."""
 
     table: ActorTable
-    """All of it, whatever becomes of its rows."""
+    """The whole table, whichever side its rows are on."""
     sides: OpenSetSides
     train_actors: ActorTable
-    """The actors of the training side and, where persons were detected, boxes found on them."""
+    """The actors of the training side, and detected persons who overlap them."""
     split: Split
     videos: Mapping[str, Path]
     objects: ClipObjects | None
@@ -81,32 +81,42 @@ class TableSides:
 
 @dataclass(frozen=True)
 class EveryNthFrame:
-    """A view of a clip of which only every n-th frame is seen."""
+    """A view of every n-th frame of a clip."""
 
     view: ClipView
     stride_frames: int
 
     def __call__(self, sample: ClipSample, generator: torch.Generator) -> ViewedClip:
-        """The view."""
+        """Return the view of these frames."""
         return self.view(replace(sample, frames=sample.frames[:: self.stride_frames]), generator)
 
 
 def known_classes(experiment: Experiment) -> int:
-    """How many actions the network is to know; the data need not be there."""
+    """Return the number of actions to know. A table's split is read only if the experiment leaves the number out."""
     data = experiment.data
-    return len(stage_split(data.split).known) if isinstance(data, StageData) else data.num_known
+    if isinstance(data, StageData):
+        return len(stage_split(data.split).known)
+    return data.num_known or len(_split_of(data).classes.known_train)
+
+
+def with_known_classes(experiment: Experiment) -> Experiment:
+    """Return the experiment with `data.num_known` filled in, so that a finished run needs no split to be loaded."""
+    if isinstance(experiment.data, StageData) or experiment.data.num_known:
+        return experiment
+    data = experiment.data.model_copy(update={"num_known": known_classes(experiment)})
+    return experiment.model_copy(update={"data": data})
 
 
 def labels_of(experiment: Experiment) -> LabelsOf:
-    """Whether labels are of actors or of whole clips; rendered ones are of actors."""
+    """Return whether labels are of actors or of whole clips; those of rendered clips are of actors."""
     return experiment.data.labels_of if isinstance(experiment.data, TableData) else "actors"
 
 
 def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: Noted) -> RunData:
-    """The batches of both sides. What must first be rendered is, by the first process.
+    """Build the batches of training and validation. The first process renders clips that are missing.
 
     Raises:
-        ConfigError: data.root was not given, or the split teaches another number of actions than the experiment says.
+        ConfigError: data.root is not set, or data.num_known differs from the split.
         MuleError: the data cannot be read.
     """
     source = source_clips(experiment, noted=noted)
@@ -135,7 +145,7 @@ def build_data(experiment: Experiment, *, normalisation: Normalisation, noted: N
 def build_samplers(
     experiment: Experiment, labelled: Labelled, num_clips: tuple[int, int]
 ) -> tuple[ClipSampler, ClipSampler]:
-    """Which clips make which batch, for training and for validation."""
+    """Return the samplers of training and validation."""
     data, batch_clips = experiment.data, experiment.training.batch_clips
     is_balanced = isinstance(data, TableData) and data.draws_evenly
     train = ClipSampler(
@@ -152,7 +162,7 @@ def build_samplers(
 
 
 def views(experiment: Experiment, normalisation: Normalisation) -> tuple[ClipView, ClipView]:
-    """What the network sees in training and in validation."""
+    """Return the views of training and validation."""
     settings = experiment.view
     stride = experiment.data.stride_frames if isinstance(experiment.data, StageData) else 1
     training = TrainingView(
@@ -170,22 +180,22 @@ def views(experiment: Experiment, normalisation: Normalisation) -> tuple[ClipVie
 
 
 def source_clips(experiment: Experiment, *, noted: Noted) -> SourceClips:
-    """The clips of both sides as they lie on the disk."""
+    """Return the clips of training and validation as they are on disk."""
     data = experiment.data
     if isinstance(data, StageData):
         train, val = (stage_clips(data, role, noted=noted) for role in ("train", "val"))
         return SourceClips(train, val, train.classes, stage_digests(data))
-    found = table_sides(data)
+    sides = table_sides(data)
     return SourceClips(
-        video_clips(data, found, "train"),
-        video_clips(data, found, "val", short_side_px=experiment.view.val_short_side_px),
-        found.split.classes.known_train,
-        found.digests,
+        video_clips(data, sides, "train"),
+        video_clips(data, sides, "val", short_side_px=experiment.view.val_short_side_px),
+        sides.split.classes.known_train,
+        sides.digests,
     )
 
 
 def stage_set(data: StageData, role: str, *, scenes: str | None = None) -> StageSet:
-    """The rendered clips of one role; training and validation are as large as the experiment says."""
+    """Return the rendered clips of one role; the experiment sets the size of training and validation."""
     num_clips = {"train": data.train_clips, "val": data.val_clips}.get(role)
     return StageSet(
         split=data.split,
@@ -200,7 +210,7 @@ def stage_set(data: StageData, role: str, *, scenes: str | None = None) -> Stage
 
 
 def stage_clips(data: StageData, role: str, *, noted: Noted, scenes: str | None = None) -> StageClips:
-    """The same as a data set, rendered now if need be, by the first process alone."""
+    """Return the same as a data set; the first process renders it if it is missing."""
     clips, folder = stage_set(data, role, scenes=scenes), root_of(data)
     if is_first():
         if not (folder / clips.name).is_dir():
@@ -211,7 +221,7 @@ def stage_clips(data: StageData, role: str, *, noted: Noted, scenes: str | None 
 
 
 def stage_digests(data: StageData) -> dict[str, str]:
-    """The rendered sets by names that differ whenever their pixels do, and the actions of the split."""
+    """Return the names of the rendered sets, which identify their pixels, and a digest of the split."""
     split = stage_split(data.split)
     return {
         "train": stage_set(data, "train").name,
@@ -221,10 +231,10 @@ def stage_digests(data: StageData) -> dict[str, str]:
 
 
 def table_sides(data: TableData) -> TableSides:
-    """The actors of a table on their sides; what was read before is read again only if its files have changed.
+    """Return the actors of a table on their sides; files are read again only if they have changed.
 
     Raises:
-        ConfigError: the split teaches another number of actions than the experiment says.
+        ConfigError: data.num_known differs from the split.
         AnnotationError: a file cannot be read.
         VideoError: videos are missing.
     """
@@ -237,10 +247,10 @@ def table_sides(data: TableData) -> TableSides:
 def _sides_read(data: TableData, _: object) -> TableSides:
     root = root_of(data)
     table, split = read_actor_table(root / data.actors), _split_of(data)
-    if len(split.classes.known_train) != data.num_known:
+    if data.num_known is not None and len(split.classes.known_train) != data.num_known:
         raise ConfigError(
             f"data.num_known must be the number of actions that {root / data.split} teaches, "
-            f"{len(split.classes.known_train)}; got {data.num_known}."
+            f"{len(split.classes.known_train)}; got {data.num_known}. Correct it, or leave it out."
         )
     sides = apply_split(table, split)
     objects = ClipObjects(read_object_table(root / data.objects)) if data.objects else None
@@ -257,7 +267,7 @@ def _sides_read(data: TableData, _: object) -> TableSides:
 
 
 def tags_of(data: StageData | TableData) -> tuple[str, ...]:
-    """Taught labels that novelty is not read from.
+    """Return the taught labels that do not count for novelty.
 
     Raises:
         AnnotationError: the split cannot be read.
@@ -276,7 +286,7 @@ def _split_read(path: Path, _: object) -> Split:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What says whether a file has changed; None if there is none."""
+    """Return a stamp that changes with the file; None if there is no file."""
     try:
         return file_stamp(path)
     except OSError:
@@ -291,16 +301,16 @@ def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable
 
 
 def video_clips(
-    data: TableData, found: TableSides, side: str, *, short_side_px: int | None = None
+    data: TableData, sides: TableSides, side: str, *, short_side_px: int | None = None
 ) -> VideoClips:
-    """The clips of one side; in training those of a whole video are drawn anew each time."""
+    """Return the clips of one side; in training, clips of a whole video are drawn at random."""
     num_views = None if side == "train" else data.val_views
     return VideoClips(
-        found.train_actors if side == "train" else found.sides.val.actors,
-        found.videos,
-        classes=found.split.classes.known_train,
+        sides.train_actors if side == "train" else sides.sides.val.actors,
+        sides.videos,
+        classes=sides.split.classes.known_train,
         reading=clip_reading(data, num_views=num_views, short_side_px=short_side_px),
-        objects=found.objects,
+        objects=sides.objects,
     )
 
 
@@ -319,7 +329,7 @@ def clip_reading(
 
 
 def frame_rate(data: TableData) -> Fraction | None:
-    """Of the grid of times; None is each video's own."""
+    """Return the frame rate of the grid of times; None uses each video's own."""
     try:
         return None if data.frame_rate is None else Fraction(data.frame_rate)
     except (ValueError, ZeroDivisionError):
@@ -329,31 +339,31 @@ def frame_rate(data: TableData) -> Fraction | None:
 
 
 def root_of(data: StageData | TableData) -> Path:
-    """Where the data lies.
+    """Return the folder of the data.
 
     Raises:
-        ConfigError: nobody said it.
+        ConfigError: data.root is not set.
     """
     if data.root is None:
-        raise ConfigError("data.root must say where the data lies; nobody did. Add --set data.root=DIR.")
+        raise ConfigError("data.root must be the folder of the data; it is not set. Add --set data.root=DIR.")
     return data.root
 
 
 def videos_of(names: Iterable[str], folder: Path) -> dict[str, Path]:
-    """Where each of the videos lies.
+    """Return the path of each video.
 
     Raises:
         VideoError: some are missing.
     """
-    found = find_videos(sorted(names), folder)
-    if found.missing or found.refused:
-        lacking = [*found.missing, *found.refused]
+    videos = find_videos(sorted(names), folder)
+    if videos.missing or videos.refused:
+        lacking = [*videos.missing, *videos.refused]
         raise VideoError(
             f"{folder}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}"
-            f"{', …' if len(lacking) > 5 else ''}. Fetch them, or leave their rows out (`mule data check "
+            f"{', …' if len(lacking) > 5 else ''}. Download them, or remove their rows (`mule data check "
             "--leave-out-missing`)."
         )
-    return dict(found.paths)
+    return dict(videos.paths)
 
 
 def _digest(thing: object) -> str:

@@ -1,7 +1,7 @@
 """Training on maps that were computed once: batches of a frozen backbone's context maps instead of pixels.
 
-Maps stay in their files, memory-mapped, until a batch asks for them; nothing is decoded and no worker is needed. They
-are maps of the whole frame, so nothing is cropped, mirrored or recoloured.
+Maps stay in their files, memory-mapped, until a batch needs them; nothing is decoded and no worker is needed. They are
+maps of the whole frame, so there is no cropping, mirroring or colour jitter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError, VideoError
-from mule.data.batches.batches import ActorBatch
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSamples
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipObjects
 from mule.data.table.table import ActorTable
 from mule.detection.boxes import px_from_unit
@@ -28,7 +27,7 @@ SAME_TIME_S = 1e-3
 
 @dataclass(frozen=True)
 class KeptClip:
-    """One clip as a frozen backbone saw it. Boxes are in pixels of what it saw."""
+    """One clip as a frozen backbone saw it. Boxes are in pixels of the backbone's input."""
 
     name: ClipName
     context: Float[Tensor, "channels rows cols"]
@@ -41,7 +40,7 @@ class KeptClip:
 
 
 def kept_samples(samples: ClipSamples, features: VideoFeatures) -> list[KeptClip]:
-    """The clips of a data set with their maps, which are in the same order."""
+    """Return the clips of a data set with their maps, which are in the same order."""
     return [_kept_sample(samples, position, features) for position in range(len(samples))]
 
 
@@ -66,15 +65,15 @@ def kept_table(
     classes: Sequence[str],
     objects: ClipObjects | None,
 ) -> list[KeptClip]:
-    """The clips of a table with their maps, by video and then by time.
+    """Return the clips of a table with their maps, by video and then by time.
 
     Raises:
-        RangeError: a row speaks of a whole video; maps are of moments.
+        RangeError: a row is about a whole video; maps are of single times.
         VideoError: a video ends before one of its key times.
     """
     if not table.has_time.all():
         raise RangeError(
-            "training on kept maps needs a time in every row of the table; some rows speak of whole videos. Write one row "
+            "training on kept maps needs a time in every row of the table; some rows are about whole videos. Write one row "
             "per key time, or train end to end."
         )
     labels = table.labels_of(classes)
@@ -86,18 +85,18 @@ def kept_table(
     for clip, row in enumerate(first.tolist()):
         rows = order[bounds[clip] : bounds[clip + 1]]
         name = ClipName(table.videos[table.video_index[row]], float(table.time_s[row]))
-        found = features[name.video]
+        maps = features[name.video]
         object_boxes, object_class, object_scores = (
             objects.at(name) if objects else (np.zeros((0, 4), np.float32), np.zeros(0, int), np.zeros(0))
         )
         clips.append(
             KeptClip(
                 name=name,
-                context=found.context[_place(name, found)],
-                actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), found),
+                context=maps.context[_place(name, maps)],
+                actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), maps),
                 labels=torch.from_numpy(labels[rows]),
                 actor_ids=tuple(table.actor_id[i] for i in rows.tolist()),
-                object_boxes_xyxy_px=_in_pixels(torch.from_numpy(object_boxes), found),
+                object_boxes_xyxy_px=_in_pixels(torch.from_numpy(object_boxes), maps),
                 object_class=torch.from_numpy(object_class),
                 object_scores=torch.from_numpy(object_scores).float(),
             )
@@ -119,18 +118,18 @@ class KeptBatches:
         return self._epoch
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch."""
+        """Return how many batches are left in this epoch."""
         return self.sampler.num_batches - self._num_batches
 
     def __iter__(self) -> Iterator[ActorBatch]:
-        """The batches that are left of this epoch."""
+        """Yield the batches left in this epoch."""
         for order in self.sampler.batches(self._epoch, first=self._num_batches):
             self._num_batches += 1
             yield kept_batch([self._clips[i] for i in order.positions], order.positions, self._num_classes)
         self._epoch, self._num_batches = self._epoch + 1, 0
 
     def channel_statistics(self) -> tuple[Float[Tensor, " channels"], Float[Tensor, " channels"]]:
-        """Mean and standard deviation of each channel over the cells of all clips."""
+        """Return the mean and standard deviation of each channel over the cells of all clips."""
         total, square, num_cells = torch.zeros(()), torch.zeros(()), 0
         for clip in self._clips:
             cells = clip.context.flatten(1).double()
@@ -140,10 +139,10 @@ class KeptBatches:
         return mean.float(), (square / num_cells - mean**2).clamp(min=0).sqrt().float()
 
     def close(self) -> None:
-        """Nobody reads ahead here."""
+        """Do nothing: no process reads ahead."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch comes from."""
+        """Return the position of the next batch."""
         return {
             "epoch": self._epoch,
             "num_batches": self._num_batches,
@@ -151,17 +150,17 @@ class KeptBatches:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where others of the same clips in the same order were."""
+        """Resume where other batches of the same clips in the same order were."""
         if dict(state["sampler"]) != self.sampler.settings():
             raise RangeError(
-                f"to go on mid-epoch the batches must be those of the earlier run; they were of {state['sampler']} and are "
-                f"of {self.sampler.settings()}. Restore the old settings, or begin a new run."
+                f"to resume, the batches must be those of the earlier run; they were of {state['sampler']} and are of "
+                f"{self.sampler.settings()}. Restore the old settings, or start a new run."
             )
         self._epoch, self._num_batches = int(state["epoch"]), int(state["num_batches"])
 
 
 def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes: int) -> ActorBatch:
-    """The batch of these clips, in their order; maps are clips of one frame."""
+    """Return the batch of these clips, in their order; maps are clips of one frame."""
     maps = [clip.context.unsqueeze(1) for clip in clips]
     num_actors, num_objects = [len(clip.labels) for clip in clips], [len(clip.object_class) for clip in clips]
     return ActorBatch(
@@ -183,7 +182,7 @@ def kept_batch(clips: Sequence[KeptClip], positions: Sequence[int], num_classes:
 def _together(
     maps: list[Float[Tensor, "channels 1 rows cols"]],
 ) -> Float[Tensor, "clips channels 1 rows cols"]:
-    """The maps in one tensor, channels innermost in memory: cells are what pooling and relations ask for."""
+    """Return the maps in one tensor, channels last in memory, as pooling and relations read them."""
     shape = (len(maps), *maps[0].shape)
     together = torch.empty(shape, memory_format=torch.channels_last_3d)
     for place, each in zip(together, maps, strict=True):
@@ -194,7 +193,7 @@ def _together(
 def labelled_actors(
     clips: Sequence[KeptClip], num_classes: int
 ) -> tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]:
-    """What the actors of all clips do, and each one's clip: what class-balanced drawing needs."""
+    """Return the labels of all actors and each one's clip, for class-balanced drawing."""
     none = np.zeros((0, num_classes), dtype=bool)
     labels = np.concatenate([none, *(clip.labels.numpy() for clip in clips)])
     return labels, np.repeat(np.arange(len(clips)), [len(clip.labels) for clip in clips])

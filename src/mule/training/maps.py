@@ -1,4 +1,4 @@
-"""From an experiment with a frozen backbone to the maps it is trained on, computed once and kept."""
+"""The maps of a frozen backbone that an experiment is trained on, computed once and kept."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -44,19 +44,19 @@ from mule.video.transforms import Normalisation
 
 BATCH_CLIPS = 16
 OnProgress = Callable[[int, int], None]
-"""Is told how many videos are done, and how many there are."""
+"""Called with the number of videos done and the number of all videos."""
 
 
 def build_kept_data(
     experiment: Experiment, backbone: nn.Module, *, normalisation: Normalisation, noted: Noted
 ) -> RunData:
-    """Batches of maps for both sides. What is not kept yet is computed, by the first process.
+    """Build batches of maps for training and validation. The first process computes maps that are missing.
 
     Args:
-        experiment: one whose backbone is frozen.
-        backbone: with its weights, for rendered clips; published ones are loaded with the recipe of their card.
-        normalisation: what the backbone expects of pixels.
-        noted: is told what is being computed.
+        experiment: an experiment with a frozen backbone.
+        backbone: the backbone with its weights, for rendered clips; for tables its card is loaded when needed.
+        normalisation: the pixel normalisation that the backbone expects.
+        noted: called with a sentence about what is being computed.
 
     Raises:
         ConfigError: there are no weights to be frozen.
@@ -64,12 +64,12 @@ def build_kept_data(
     if experiment.backbone.weights is None:
         raise ConfigError(
             "a frozen backbone must have weights; backbone.weights is not set. Add --set backbone.weights=FILE, or the "
-            "folder of a run that has trained one."
+            "folder of a run that trained one."
         )
     for name in ("other_background", "undone_motion"):
         if getattr(experiment.view, name) > 0:
             raise ConfigError(
-                f"view.{name} is for networks that see pixels; this one is trained on kept maps. Set view.{name}=0."
+                f"view.{name} must be 0 with kept maps, which have no pixels. Set it to 0, or backbone.frozen=false."
             )
     data = experiment.data
     if isinstance(data, StageData):
@@ -107,7 +107,7 @@ def _of_stage(
         path = (
             root_of(data) / f"{source.digests[role]}-{weights_sha256[:16]}-{data.stride_frames}.safetensors"
         )
-        if is_first() and _found(path, key) is None:
+        if is_first() and _kept(path, key) is None:
             noted(f"computing the maps of {len(samples)} clips for {role}")
             pieces = _maps_of(samples, backbone, view)
             write_features(path, pieces, key=key, scratch=root_of(data))
@@ -116,7 +116,7 @@ def _of_stage(
     return kept[0], kept[1], source.classes, dict(source.digests)
 
 
-def _found(path: Path, key: str) -> VideoFeatures | None:
+def _kept(path: Path, key: str) -> VideoFeatures | None:
     try:
         return read_features(path, key=key)
     except (FileNotFoundError, FeatureFileError):  # not there, damaged, or made from something else
@@ -125,7 +125,7 @@ def _found(path: Path, key: str) -> VideoFeatures | None:
 
 @torch.no_grad()
 def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[VideoFeatures]:
-    """The context maps of all clips, in parts. Nothing is left to chance, so any generator will do."""
+    """Return the context maps of all clips, in parts. The view is not random, so any generator will do."""
     backbone.eval()
     pieces: list[VideoFeatures] = []
     for first in range(0, len(samples), BATCH_CLIPS):
@@ -150,27 +150,27 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
 
 
 def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
-    found = table_sides(data)
-    noted(f"maps of {len(found.videos)} videos are in {root_of(data) / data.features}, or computed now")
-    features = kept_features(experiment, data, found.videos, table=found.table)
-    tables, classes = (found.train_actors, found.sides.val.actors), found.split.classes.known_train
-    train, val = (kept_table(table, features, classes=classes, objects=found.objects) for table in tables)
-    return train, val, classes, dict(found.digests)
+    sides = table_sides(data)
+    noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
+    features = kept_features(experiment, data, sides.videos, table=sides.table)
+    tables, classes = (sides.train_actors, sides.sides.val.actors), sides.split.classes.known_train
+    train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
+    return train, val, classes, dict(sides.digests)
 
 
 def keep_all_features(experiment: Experiment, *, on_progress: OnProgress) -> tuple[int, int]:
-    """Computes the maps of every clip of an experiment's table that are not kept yet.
+    """Compute the maps of an experiment's table that are not kept yet.
 
     Returns:
         The number of videos, and of those whose maps were computed now.
 
     Raises:
-        ConfigError: the experiment has no frozen backbone with weights, or is not of a table.
+        ConfigError: the experiment has no frozen backbone with weights, or no table.
     """
     data, settings = experiment.data, experiment.backbone
     if isinstance(data, StageData) or not settings.frozen or settings.weights is None:
         raise ConfigError(
-            "maps are kept of videos in a table, by a frozen backbone with weights; this experiment has kind = "
+            "keeping maps needs a table of videos and a frozen backbone with weights; this experiment has kind = "
             f"{data.kind!r}, frozen = {settings.frozen} and weights = {settings.weights}."
         )
     table = read_actor_table(root_of(data) / data.actors)
@@ -187,15 +187,15 @@ def keep_features(
     table: ActorTable,
     on_progress: OnProgress = lambda *_: None,
 ) -> int:
-    """Computes the maps of these videos that are not kept yet, holding those of one video at a time; says how many.
+    """Compute the maps of these videos that are not kept yet, one video at a time; return how many were computed.
 
-    Where freed memory stays with the process (`mule.core.heap`), a map held for later takes a piece of the block in which the
-    next video's pixels would have fitted: holding 700 kB of each video, a process grew by the 19 MB of its pixels.
+    Maps are not held across videos: where freed memory stays with the process (`mule.core.heap`), a map of 700 kB held for
+    later splits the block that the next video's pixels would reuse, and the process grows by their 19 MB.
     """
     on_progress(0, len(videos))
     num_computed = 0
-    for num_done, (_, found) in enumerate(_extractions(experiment, data, videos, table), start=1):
-        num_computed += not found.was_cached
+    for num_done, (_, extraction) in enumerate(_extractions(experiment, data, videos, table), start=1):
+        num_computed += not extraction.was_cached
         on_progress(num_done, len(videos))
     return num_computed
 
@@ -203,68 +203,68 @@ def keep_features(
 def kept_features(
     experiment: Experiment, data: TableData, videos: Mapping[str, Path], *, table: ActorTable
 ) -> dict[str, VideoFeatures]:
-    """The maps of these videos at every key time of the table, from where they are kept or computed now.
+    """Return the maps of these videos at every key time of the table; missing ones are computed.
 
-    What this process has read of a video is not read again while video and weights stay as they are: a row asks for its
-    maps when it is trained and again on each side it is judged on.
+    Maps that this process has read stay in memory while video and weights are unchanged: a row of a comparison needs them
+    in training and again for each side it is judged on.
     """
     times = _key_times(table)
     at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
-    for name, found in _extractions(experiment, data, unread, table):
-        at_hand[wanted[name]] = found.features
+    for name, extraction in _extractions(experiment, data, unread, table):
+        at_hand[wanted[name]] = extraction.features
     return {name: at_hand[which] for name, which in sorted(wanted.items())}
 
 
 def maps_key(experiment: Experiment) -> str:
-    """What experiments have in common whose maps are the same: all of their data and backbone but the split."""
+    """Return a key that experiments with the same maps share: their data without the split, backbone and view."""
     data = experiment.data.model_copy(update={"split": ""})
     return "\n".join(each.model_dump_json() for each in (data, experiment.backbone, experiment.view))
 
 
 @lru_cache(maxsize=1)
 def _read_before(*_: str) -> dict[object, VideoFeatures]:
-    """Maps that were read with this key, memory-mapped, by video, its stamp and times; those of another key take their place."""
+    """Maps read with this key, memory-mapped, by video, stamp and times; another key replaces them."""
     return {}
 
 
 def _extractions(
     experiment: Experiment, data: TableData, videos: Mapping[str, Path], table: ActorTable
 ) -> Iterator[tuple[str, Extraction]]:
-    """The maps of one video after the other.
+    """Yield the maps of one video after the other.
 
-    All times of a video count, whatever a split makes of its rows: so every split finds the same maps.
+    All key times of a video are included, whatever the split does with its rows, so every split finds the same maps.
     """
     extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
     key_times = _key_times(table)
     for video, path in sorted(videos.items()):
-        found = extractor.extract(path, key_times[video]) if is_first() else None
+        first = extractor.extract(path, key_times[video]) if is_first() else None
         wait_for_all()
-        yield video, found or extractor.extract(path, key_times[video])
+        yield video, first or extractor.extract(path, key_times[video])
 
 
 def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
-    """The times of each video, in order."""
-    found: dict[str, list[Fraction]] = {name: [] for name in table.videos}
+    """Return the key times of each video, in order."""
+    by_video: dict[str, list[Fraction]] = {name: [] for name in table.videos}
     timed = np.flatnonzero(table.has_time)
     for video, time_s in sorted(
         set(zip(table.video_index[timed].tolist(), table.time_s[timed].tolist(), strict=True))
     ):
-        found[table.videos[video]].append(exact(time_s))
-    return {name: tuple(times) for name, times in found.items()}
+        by_video[table.videos[video]].append(exact(time_s))
+    return {name: tuple(times) for name, times in by_video.items()}
 
 
 def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
-    """The frozen backbone, read when the first clip comes to it; where all maps are kept, none does."""
+    """Return the frozen backbone; its weights are read at the first clip, so not at all where all maps are kept."""
     weights, is_compiled = experiment.backbone.weights or Path(), experiment.backbone.runtime == "openvino"
     card, rate = as_seen(find_card(experiment.backbone.name), experiment, data), frame_rate(data)
     short_side_px = experiment.view.val_short_side_px
 
     @cache
     def read() -> FrozenBackbone:
-        found = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
-        return compiled_frozen(found) if is_compiled else found
+        backbone = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
+        return compiled_frozen(backbone) if is_compiled else backbone
 
     recipe = recipe_of(weights, card, short_side_px=short_side_px, frame_rate=rate)
     return FrozenBackbone(
@@ -274,6 +274,6 @@ def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackb
 
 
 def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:
-    """The card with the clips of the experiment, and its options of the backbone."""
+    """Return the card with the experiment's clip length and backbone options."""
     clip = replace(card.clip, num_frames=data.num_frames, stride_frames=data.stride_frames)
     return replace(card, clip=clip, options={**card.options, **experiment.backbone.options})

@@ -1,6 +1,6 @@
-"""What is watched while a network learns, and what is said when it goes wrong.
+"""Signs that a training goes wrong: measures of validation, and warnings for people.
 
-Numbers go to files; warnings are sentences, said once each. Nothing here changes the training.
+Numbers go to files; each kind of warning is given once. Nothing here changes the training.
 """
 
 from collections.abc import Mapping
@@ -16,33 +16,33 @@ from mule.evaluation.mean_ap import mean_average_precision
 from mule.objective.primal_dual import Constraint, StepReport
 
 LITTLE_EVIDENCE = 0.01
-"""Below this an actor has no evidence for an action to speak of: belief below half a percent."""
+"""Below this, evidence for an action counts as none: belief is below half a percent."""
 COLLAPSED_SHARE = 0.95
 SAME_FOR_ALL = 1e-3
 DEAD_SHARE = 0.2
 RUNAWAY_STEPS = 20
 LOG10_EDGES = tuple(float(edge) for edge in range(-6, 6))
-"""Of the histograms of evidence, in powers of ten; what lies outside is counted with the outermost."""
+"""Edges of the histograms of evidence, in powers of ten; values outside count in the outermost bins."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How well known actions are told apart on actors that were not trained on, and what evidence looks like there."""
+    """How well known actions are recognised on held-out actors, and what their evidence looks like."""
 
     mean_ap: float
     num_actors: int
     dead_share: float
-    """Of the raw outputs: above zero for no actor, where a ReLU then gives them no gradient; else none is dead."""
+    """Share of raw outputs that are above zero for no actor, so that a ReLU gives them no gradient; 0 without a ReLU."""
     little_evidence_share: float
-    """Of the actors: no evidence for any action."""
+    """Share of actors without evidence for any action."""
     same_share: float
-    """Of the raw outputs: practically the same for all actors."""
+    """Share of raw outputs that are practically the same for all actors."""
     evidence_histograms: Mapping[str, tuple[int, ...]]
-    """Counts between the powers of ten of `LOG10_EDGES`, for and against, of actions that are done and that are not."""
+    """Counts between the `LOG10_EDGES`, of evidence for and against, of actions that are done and that are not."""
 
 
 def probability_order(evidence: Evidence) -> Float[Tensor, "actors classes"]:
-    """The logarithm of α/β: in the order of the expected probability, and never saturated."""
+    """Return log(α/β), which orders actors as the expected probability does and never saturates."""
     return torch.log1p(evidence.positive) - torch.log1p(evidence.negative)
 
 
@@ -53,7 +53,7 @@ def validation_of(
     *,
     outputs_can_die: bool = False,
 ) -> Validation:
-    """What is reported of all validated actors together.
+    """Return the measures of all validated actors together.
 
     Raises:
         RangeError: no actor does any of the actions.
@@ -85,33 +85,33 @@ def _histogram(values: Float[Tensor, " values"]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Watched:
-    """Which warnings make sense for a system."""
+    """What a monitor needs to know about a system."""
 
     constraints: Mapping[str, Constraint]
     learns_evidence: bool = True
-    """Whether the loss is about evidence; a sigmoid's evidence is made up afterwards."""
+    """Whether the loss is about evidence; the evidence of a sigmoid is derived afterwards."""
     outputs_can_die: bool = False
-    """Whether an output below zero gets no gradient: evidence is the ReLU of an output of its own."""
+    """Whether outputs below zero get no gradient, because evidence is their ReLU."""
 
 
 @dataclass
 class Monitor:
-    """Watches one run; says each kind of warning once."""
+    """Watches one run; gives each kind of warning once."""
 
     watched: Watched
-    said: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
     heavy_steps: dict[str, int] = field(default_factory=dict)
-    """For how many steps in a row each constraint has weighed more than the loss."""
+    """The number of consecutive steps in which each constraint has outweighed the loss."""
 
     def after_step(self, report: StepReport) -> list[str]:
-        """Warnings that one step gives rise to."""
+        """Return new warnings about a step."""
         for name, constraint in self.watched.constraints.items():
             value, multiplier = report.constraints.get(name), report.multipliers[name]
             weight = 0.0 if value is None else multiplier * max(value - constraint.tolerance, 0.0)
             is_heavy = weight > abs(report.loss)
             self.heavy_steps[name] = self.heavy_steps.get(name, 0) + 1 if is_heavy else 0
             if self.heavy_steps[name] == RUNAWAY_STEPS:
-                return self._say(
+                return self._warn(
                     f"multiplier of {name}",
                     f"the multiplier of {name} runs away: for {RUNAWAY_STEPS} steps its term ({multiplier:.4g} × "
                     f"{(value or 0) - constraint.tolerance:.3g}) has outweighed the loss ({report.loss:.4g}). The "
@@ -120,40 +120,40 @@ class Monitor:
                 )
         return []
 
-    def after_validation(self, found: Validation) -> list[str]:
-        """Warnings that a validation gives rise to."""
+    def after_validation(self, validation: Validation) -> list[str]:
+        """Return new warnings about a validation."""
         warnings: list[str] = []
-        if found.dead_share > DEAD_SHARE:
-            warnings += self._say(
+        if validation.dead_share > DEAD_SHARE:
+            warnings += self._warn(
                 "dead outputs",
-                f"outputs die: {found.dead_share:.0%} of them are above zero for no actor, and a ReLU gives them no "
-                "gradient to come back with. These actions can no longer be learned; another evidence function "
-                "(system 'mule') has no such outputs, a lower optimizer.lr loses fewer.",
+                f"outputs die: {validation.dead_share:.0%} of them are above zero for no actor, so the ReLU gives them no "
+                "gradient to recover. These actions can no longer be learned. Use another evidence function (system "
+                "'mule' has no dead outputs), or lower optimizer.lr.",
             )
-        if self.watched.learns_evidence and found.little_evidence_share > COLLAPSED_SHARE:
-            warnings += self._say(
+        if self.watched.learns_evidence and validation.little_evidence_share > COLLAPSED_SHARE:
+            warnings += self._warn(
                 "no evidence",
-                f"evidence collapses: {found.little_evidence_share:.0%} of the actors have no evidence for any action, "
+                f"evidence collapses: {validation.little_evidence_share:.0%} of the actors have no evidence for any action, "
                 "so all of them look novel. Lower optimizer.lr or warm up longer.",
             )
-        if found.same_share > COLLAPSED_SHARE:
-            warnings += self._say(
+        if validation.same_share > COLLAPSED_SHARE:
+            warnings += self._warn(
                 "same for all",
-                f"the network says the same of every actor: {found.same_share:.0%} of its outputs do not vary. Lower "
+                f"the network gives the same outputs for every actor: {validation.same_share:.0%} of them do not vary. Lower "
                 "optimizer.lr, or the multiplier's step_size if there is a constraint.",
             )
         return warnings
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been said and counted."""
-        return {"said": dict(self.said), "heavy_steps": dict(self.heavy_steps)}
+        """Return the warnings given and the counts."""
+        return {"said": dict(self.warnings), "heavy_steps": dict(self.heavy_steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there."""
-        self.said, self.heavy_steps = dict(state["said"]), dict(state["heavy_steps"])
+        """Resume from that state."""
+        self.warnings, self.heavy_steps = dict(state["said"]), dict(state["heavy_steps"])
 
-    def _say(self, kind: str, sentence: str) -> list[str]:
-        if kind in self.said:
+    def _warn(self, kind: str, sentence: str) -> list[str]:
+        if kind in self.warnings:
             return []
-        self.said[kind] = sentence
+        self.warnings[kind] = sentence
         return [sentence]

@@ -1,16 +1,14 @@
-"""The curves of a run: a JSON object per line in `metrics.jsonl`, and event files where TensorBoard is installed.
+"""The folder of a run: its record, its curves, and the card of its weights.
 
-What a run leaves for people: `run.json`, and the card of its weights.
-
-    RUN/experiment.toml     the whole experiment, defaults written out
+    RUN/experiment.toml     the whole experiment, defaults included
         run.json            versions, commit, hardware, digests of data and split, timings, warnings
-        metrics.jsonl       a line per logged step and per validation (`curves.py`)
+        metrics.jsonl       a JSON line per logged step and per validation
         events/             the same for TensorBoard
-        checkpoints/        what `--resume` goes on from
+        checkpoints/        where `--resume` continues from
         model.safetensors   the weights, once training is done
         card.json           what these weights are
 
-Every file appears whole; only `metrics.jsonl` grows, and a last line that was cut short is dropped.
+Every file is written whole; only `metrics.jsonl` grows, and a truncated last line is dropped.
 """
 
 import hashlib
@@ -36,23 +34,25 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 METRICS, EVENTS = "metrics.jsonl", "events"
-NO_TENSORBOARD = "Event files for TensorBoard need its package: pip install 'mule[tensorboard]'. metrics.jsonl has the same curves."
+NO_TENSORBOARD = (
+    "Event files need TensorBoard: pip install 'mule[tensorboard]'. metrics.jsonl has the same curves."
+)
 
 
 class Curves:
-    """Where the numbers of a run go."""
+    """Writes the curves of a run, and event files where TensorBoard is installed."""
 
     def __init__(self, run_dir: Path, *, last_step: int, has_events: bool) -> None:
-        """What an earlier session wrote about steps after `last_step` is taken back: they will come again."""
+        """Open the curves, and remove lines of an earlier session about steps after `last_step`."""
         self._path = run_dir / METRICS
         lines = [line for line in read_metrics(self._path) if line["step"] <= last_step]
         write_file(self._path, "".join(f"{json.dumps(line)}\n" for line in lines))
         self._events = _event_writer(run_dir / EVENTS, next_step=last_step + 1) if has_events else None
         self.lacks_events = has_events and self._events is None
-        """Whether event files were wanted, but TensorBoard is not installed."""
+        """Whether event files are requested but TensorBoard is not installed."""
 
     def add(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """One more point of every curve.
+        """Add one point to every curve.
 
         Raises:
             CheckpointError: the disk is full.
@@ -68,13 +68,13 @@ class Curves:
             ) from error
 
     def close(self) -> None:
-        """Brings the last points to the disk."""
+        """Write the last points to disk."""
         if self._events is not None:
             self._events.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of curves, without a last one that was cut short."""
+    """Read the lines of a file of curves, without a truncated last one."""
     return list(_whole_lines(path)) if path.exists() else []
 
 
@@ -113,11 +113,11 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints are."""
+        """The folder of checkpoints."""
         return self.path / "checkpoints"
 
     def begin(self, experiment_toml: str, facts: Mapping[str, Any]) -> None:
-        """Writes down what is about to be done; an earlier session of the same run keeps its entry."""
+        """Record what is about to be trained; an earlier session of the same run keeps its entry."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -129,14 +129,14 @@ class RunFolder:
         self._write({**facts, "status": "running", "sessions": sessions})
 
     def update(self, **entries: Any) -> None:  # noqa: ANN401 - anything JSON has
-        """Adds to the record; entries of the current session go to `session`."""
+        """Add entries to the record; those of the current session go to `session`."""
         record = self.record()
         sessions = record["sessions"]
         sessions[-1] = {**sessions[-1], **entries.pop("session", {})}
         self._write({**record, **entries, "sessions": sessions})
 
     def record(self) -> dict[str, Any]:
-        """What `run.json` says; nothing, if there is none yet."""
+        """Return the content of `run.json`; empty if there is none yet."""
         path = self.path / RUN
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ class RunFolder:
             raise CheckpointError(f"{path}: cannot be read ({error}). Remove it and resume.") from error
 
     def write_model(self, model: nn.Module, card: Mapping[str, Any]) -> None:
-        """The weights of the run, then the card that vouches for them."""
+        """Write the weights of the run, then the card that vouches for them."""
         file = weights_file(model.state_dict(), {"format": CARD_FORMAT})
         write_file(self.path / MODEL, file)
         whole = {"format": CARD_FORMAT, **card, "weights_sha256": hashlib.sha256(file).hexdigest()}
@@ -157,7 +157,7 @@ class RunFolder:
 
 
 def environment() -> dict[str, Any]:
-    """What a result may depend on besides the experiment: versions, commit, hardware."""
+    """Return what a result may depend on besides the experiment: versions, commit, hardware."""
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -182,7 +182,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source this runs from, marked where files differ from it; None outside a repository."""
+    """Return the commit of the source, marked if files differ from it; None outside a repository."""
     source = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:

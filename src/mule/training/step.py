@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mule.core.config import LabelsOf
+from mule.core.defaults import MILESTONE_FACTOR
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import average_gradients, gather_actors, over_ranks
-from mule.data.batches.batches import ActorBatch
-from mule.data.batches.sampling import ClipSampler
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.model import ModelOutput, SceneBoxes
 from mule.objective.primal_dual import Constraint, MeasuresWith, Objective
 from mule.systems.catalogue import SystemObjective
@@ -38,7 +38,7 @@ class Schedule:
     """Rate of the first step, if there is a warm-up (Goyal et al. 2017)."""
     milestones: tuple[int, ...] = ()
     """At each of these steps the rate is multiplied by `factor`."""
-    factor: float = 0.1
+    factor: float = MILESTONE_FACTOR
     final_share: float = 0.0
     """Share of the rate that is left at the end of a cosine."""
 
@@ -138,12 +138,12 @@ class Parts:
     watched: Watched
     device: torch.device
     seed: int
-    inner_steps: int = 1
-    measures_with: MeasuresWith = "own_pass"
-    clip_norm: float | None = None
-    freezes_norms: bool = False
-    precision: AbstractContextManager[object] | None = None
-    labels_of: LabelsOf = "actors"
+    inner_steps: int
+    measures_with: MeasuresWith
+    clip_norm: float | None
+    freezes_norms: bool
+    precision: AbstractContextManager[object] | None
+    labels_of: LabelsOf
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which windows to cut: arithmetic on times, in exact fractions, without a single pixel.
+"""Which windows to cut: arithmetic on times, in exact fractions, without pixels.
 
 A window is a list of times. Times lie on the grid 0, 1/rate, 2/rate, … of a frame rate, either the video's own
 or a nominal one (AVA is annotated at 30 frames per second whatever the file has). Which frame is on screen at a
@@ -18,11 +18,11 @@ Seconds = Fraction | float | int
 SlowRule = Literal["full_span", "stride"]
 
 SAME_INSTANT_S = Fraction(1, 2000)
-"""Two times closer than this are one. Matroska keeps whole milliseconds, and so do many tables."""
+"""Times closer than this are equal. Matroska stores whole milliseconds, and so do many tables."""
 
 
 def exact(time_s: Seconds) -> Fraction:
-    """The time as a fraction; a floating-point one is rounded to the nanosecond, far below any clock tick."""
+    """Return the time as a fraction; floats are rounded to the nanosecond, far below any clock tick."""
     if isinstance(time_s, Fraction | int):
         return Fraction(time_s)
     if not math.isfinite(time_s):
@@ -32,7 +32,7 @@ def exact(time_s: Seconds) -> Fraction:
 
 @dataclass(frozen=True)
 class ClipShape:
-    """How many frames a clip has, how far apart they are, and which of them the slow pathway sees.
+    """The number of frames of a clip, their distance, and the frames that the slow pathway sees.
 
     `full_span` spreads the slow frames from the first to the last fast one (0 4 8 13 17 22 26 31 of 32);
     `stride` takes every (num_frames / num_slow_frames)-th (0 4 8 12 16 20 24 28 of 32).
@@ -62,12 +62,12 @@ class ClipShape:
 
     @property
     def span_frames(self) -> int:
-        """Frames of the grid from one clip's first to the next one's, were they laid end to end."""
+        """The length of a clip in frames of the grid."""
         return self.num_frames * self.stride_frames
 
     @property
     def slow_indices(self) -> tuple[int, ...]:
-        """Which frames of the clip the slow pathway sees."""
+        """The frames of the clip that the slow pathway sees."""
         if self.slow_rule == "stride":
             return tuple(range(0, self.num_frames, self.num_frames // self.num_slow_frames))
         last, gaps = self.num_frames - 1, max(self.num_slow_frames - 1, 1)
@@ -84,7 +84,7 @@ CHARADES_FRAME_RATE = Fraction(24)
 
 @dataclass(frozen=True)
 class ClipWindow:
-    """The times of one clip's frames, in order, and the time it is about."""
+    """The times of one clip's frames, in order, and its key time."""
 
     key_time_s: Fraction
     times_s: tuple[Fraction, ...]
@@ -99,12 +99,12 @@ class ClipWindow:
 
     @property
     def begin_s(self) -> Fraction:
-        """The first time at which anything of the window is needed."""
+        """The first time that the window needs."""
         return min(self.times_s[0], self.key_time_s)
 
 
 def clip_window(key_time_s: Seconds, shape: ClipShape, frame_rate: Fraction | int) -> ClipWindow:
-    """The clip about one key time: frame i lies i·stride − (frames·stride)//2 grid steps from the key frame.
+    """Return the clip around one key time: frame i lies i·stride − (frames·stride)//2 grid steps from the key frame.
 
     The key frame is the last of the grid that is not after the key time. Times before zero stay below zero.
     """
@@ -118,14 +118,14 @@ def clip_window(key_time_s: Seconds, shape: ClipShape, frame_rate: Fraction | in
 def clip_windows(
     key_times_s: Iterable[Seconds], shape: ClipShape, frame_rate: Fraction | int
 ) -> Iterator[ClipWindow]:
-    """One clip per key time, in the given order, made as they are asked for."""
+    """Yield one clip per key time, in the given order."""
     return (clip_window(key_time_s, shape, frame_rate) for key_time_s in key_times_s)
 
 
 def key_times(
     start_s: Seconds = 0, stop_s: Seconds | None = None, *, period_s: Seconds = 1
 ) -> Iterator[Fraction]:
-    """Times from start to just before stop, one period apart; without stop, as long as anyone asks.
+    """Yield times from start to just before stop, one period apart; without stop, endlessly.
 
     >>> [float(t) for t in key_times(2, 4, period_s=0.5)]
     [2.0, 2.5, 3.0, 3.5]
@@ -143,7 +143,7 @@ def key_times(
 def spread_windows(
     num_video_frames: int, num_views: int, shape: ClipShape, frame_rate: Fraction | int
 ) -> list[ClipWindow]:
-    """Views that cover a whole video: the first begins with it, the last ends with it, the rest lie evenly.
+    """Return views that cover a whole video: the first begins with it, the last ends with it, the rest lie evenly.
 
     View k of n begins at frame floor(k·gap/(n−1)), gap = max(frames − span, 0). A single view lies in the middle.
     """

@@ -1,8 +1,8 @@
-"""Frames into a video file. Beside `decode`, the only module that uses PyAV.
+"""Write frames to a video file. Besides `decode`, the only module that uses PyAV.
 
 Files are H.264 in MP4. By default they are nearly lossless and every player shows them (4:2:0, quality 10); on
 request they are lossless (RGB, quality 0), which most browsers cannot show, but FFmpeg decodes to the same bytes.
-A key frame comes every second, so players and readers of single clips are soon anywhere.
+There is a key frame every second, so that players and readers of single clips can seek quickly.
 """
 
 import os
@@ -23,18 +23,18 @@ _LOSSLESS = ("libx264rgb", "rgb24", {**_OPTIONS, "qp": "0"})
 
 
 class VideoWriter:
-    """A video being written. It appears under its name when it is closed, whole; not if an error came between."""
+    """A video being written. It gets its name when it is closed without an error."""
 
     def __init__(
         self, path: Path, size: tuple[int, int], rate: Fraction | int, *, lossless: bool = False
     ) -> None:
-        """Opens a file beside `path`.
+        """Open a temporary file beside `path`.
 
         Args:
-            path: The file to be, `.mp4`.
-            size: Rows and columns; even unless lossless.
-            rate: Frames per second.
-            lossless: Whether every pixel must come back exactly.
+            path: the file to write, `.mp4`.
+            size: rows and columns; even unless lossless.
+            rate: frames per second.
+            lossless: whether decoding must return every pixel exactly.
 
         Raises:
             RangeError: 4:2:0 needs even sizes.
@@ -74,7 +74,7 @@ class VideoWriter:
             self._unfinished.unlink(missing_ok=True)
 
     def write(self, frames: UInt8[np.ndarray, "frames rows cols 3"]) -> None:
-        """Adds frames to the end."""
+        """Append frames."""
         if frames.shape[1:3] != self._size:
             raise RangeError(f"frames must have {self._size} rows and columns; got {frames.shape[1:3]}.")
         for image in frames:

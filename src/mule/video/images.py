@@ -1,4 +1,4 @@
-"""Numbered images as a video: the same pictures, times and counts as from a file."""
+"""Numbered images as a video: pictures, times and counts as from a file."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -10,7 +10,7 @@ from mule.video.sources import DecodeReport, ImageSequence, VideoFacts
 
 
 class ImageFrames:
-    """An open image sequence. An image that cannot be read is counted, and the one before it stays on screen."""
+    """An open image sequence. Unreadable images are counted, and the image before stays on screen."""
 
     can_seek = True
 
@@ -38,7 +38,7 @@ class ImageFrames:
         pass
 
     def next_picture(self) -> Picture | None:
-        """The next picture, or None after the last."""
+        """Return the next picture, or None after the last."""
         index = self._next_index
         if index == len(self._source.paths):
             self.report.end_s = self.facts.duration_s
@@ -47,7 +47,7 @@ class ImageFrames:
         return Picture(self._source.positions[index] / self._source.frame_rate, lambda: self._shown_at(index))
 
     def seek(self, time_s: Fraction) -> Picture | None:
-        """The picture on screen at the time; reading goes on there."""
+        """Return the picture on screen at the time; reading continues there."""
         self._next_index = max(bisect_right(self._source.positions, time_s * self._source.frame_rate) - 1, 0)
         return self.next_picture()
 

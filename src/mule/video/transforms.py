@@ -2,7 +2,7 @@
 
 Frames are (frames, 3, rows, cols). Boxes are (x1, y1, x2, y2) in pixels of those frames, as AVA's published
 models were trained with them: scaled by the ratio of the sizes, mirrored as W − 1 − x, kept in [0, W − 1] and
-[0, H − 1]. Random choices come from the generator that is passed in. No function changes what it is given.
+[0, H − 1]. Random choices come from the given generator. No function changes its arguments.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Position = Literal["first", "centre", "last"]
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What a backbone's weights expect of pixels: (value · scale − mean) / std per channel, in this order."""
+    """The pixel normalisation that weights expect: (value · scale − mean) / std per channel."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -53,7 +53,7 @@ def normalised(
     frames: UInt8[Tensor, "frames channels rows cols"] | Float[Tensor, "frames channels rows cols"],
     normalisation: Normalisation,
 ) -> Float[Tensor, "channels frames rows cols"]:
-    """RGB frames of 0 to 255 as a backbone wants them: channels first, then time."""
+    """Normalise RGB frames of 0 to 255, and put channels first, then time."""
     if frames.shape[1] != 3:
         raise ShapeError(f"frames must have 3 channels; got {tuple(frames.shape)}.")
     if normalisation.channel_order == "bgr":
@@ -66,12 +66,12 @@ def normalised(
 def slow_and_fast(
     clip: Float[Tensor, "channels frames rows cols"], slow_indices: Sequence[int]
 ) -> tuple[Float[Tensor, "channels slow_frames rows cols"], Float[Tensor, "channels frames rows cols"]]:
-    """The two pathways of one clip: the frames the slow one sees, and all of them."""
+    """Return the two pathways of one clip: the frames of the slow one, and all frames."""
     return clip[:, list(slow_indices)], clip
 
 
 def short_side_size(rows: int, cols: int, short_side_px: int) -> tuple[int, int]:
-    """Rows and columns once the short side has the given length; the other side rounds down.
+    """Return rows and columns for a short side of the given length; the other side rounds down.
 
     >>> short_side_size(240, 320, 256)
     (256, 341)
@@ -82,14 +82,14 @@ def short_side_size(rows: int, cols: int, short_side_px: int) -> tuple[int, int]
 
 
 def resized(frames: Frames, size: tuple[int, int]) -> NewFrames:
-    """Frames of the given rows and columns by plain bilinear interpolation, of the type they came in."""
+    """Resize frames to the given rows and columns by plain bilinear interpolation; the type stays."""
     if tuple(frames.shape[2:]) == size:
         return frames
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False)
 
 
 def resize_short_side(frames: Frames, boxes: Boxes, short_side_px: int) -> tuple[NewFrames, Boxes]:
-    """Frames whose short side has the given length, and their boxes scaled alike."""
+    """Scale frames to a short side of the given length, and their boxes with them."""
     rows, cols = frames.shape[2:]
     new_rows, new_cols = short_side_size(rows, cols, short_side_px)
     ratios = boxes.new_tensor([new_cols / cols, new_rows / rows]).repeat(2)
@@ -97,7 +97,7 @@ def resize_short_side(frames: Frames, boxes: Boxes, short_side_px: int) -> tuple
 
 
 def random_short_side(low_px: int, high_px: int, generator: Generator, *, inverse: bool = False) -> int:
-    """A short side drawn evenly from low to high, or with `inverse` one whose inverse is."""
+    """Draw a short side uniformly from low to high; with `inverse`, its inverse is uniform."""
     if not 1 <= low_px <= high_px:
         raise RangeError(f"short sides must satisfy 1 <= low <= high; got {low_px} and {high_px}.")
     u = torch.rand((), generator=generator, dtype=torch.float64).item()
@@ -107,7 +107,7 @@ def random_short_side(low_px: int, high_px: int, generator: Generator, *, invers
 
 
 def crop(frames: Frames, boxes: Boxes, *, top: int, left: int, size_px: int) -> tuple[NewFrames, Boxes]:
-    """The square at (top, left), and boxes seen from its corner; boxes may now reach beyond it."""
+    """Crop the square at (top, left); boxes are relative to its corner and may reach beyond it."""
     rows, cols = frames.shape[2:]
     if not (0 <= top <= rows - size_px and 0 <= left <= cols - size_px):
         raise RangeError(
@@ -119,7 +119,7 @@ def crop(frames: Frames, boxes: Boxes, *, top: int, left: int, size_px: int) -> 
 
 
 def random_crop(frames: Frames, boxes: Boxes, size_px: int, generator: Generator) -> tuple[NewFrames, Boxes]:
-    """A square anywhere in the frame, all places equally likely."""
+    """Crop a square anywhere in the frame, all places equally likely."""
     rows, cols = frames.shape[2:]
     top, left = (
         int(torch.randint(max(length - size_px, 0) + 1, (), generator=generator)) for length in (rows, cols)
@@ -130,7 +130,7 @@ def random_crop(frames: Frames, boxes: Boxes, size_px: int, generator: Generator
 def crop_along_long_side(
     frames: Frames, boxes: Boxes, size_px: int, position: Position = "centre"
 ) -> tuple[NewFrames, Boxes]:
-    """A square at the beginning, centre or end of the long side; in the centre of the short one."""
+    """Crop a square at the beginning, centre or end of the long side, and in the centre of the short one."""
     rows, cols = frames.shape[2:]
     top, left = -((size_px - rows) // 2), -((size_px - cols) // 2)  # (length − size) / 2, rounded up
     if position != "centre":
@@ -143,21 +143,21 @@ def crop_along_long_side(
 
 
 def flip(frames: Frames, boxes: Boxes) -> tuple[Frames, Boxes]:
-    """Frames and boxes mirrored left to right."""
+    """Mirror frames and boxes left to right."""
     x1, y1, x2, y2 = boxes.unbind(-1)
     last = frames.shape[3] - 1
     return frames.flip(3), torch.stack([last - x2, y1, last - x1, y2], dim=-1)
 
 
 def clip_boxes(boxes: Boxes, rows: int, cols: int) -> tuple[Boxes, Bool[Tensor, " actors"]]:
-    """Boxes kept within the frame, and which of them still cover something."""
+    """Clip boxes to the frame, and return which of them still cover something."""
     last = boxes.new_tensor([cols - 1, rows - 1]).repeat(2)
     clipped = torch.minimum(boxes.clamp(min=0), last)
     return clipped, (clipped[:, 2:] > clipped[:, :2]).all(dim=-1)
 
 
 def require_boxes(boxes: Boxes, rows: int, cols: int) -> None:
-    """Returns if every box is finite, has width and height, and covers some of the frame.
+    """Check that every box is finite, has width and height, and covers some of the frame.
 
     Raises:
         NotFinite: an actor's box holds NaN or infinity.
@@ -181,7 +181,7 @@ def require_boxes(boxes: Boxes, rows: int, cols: int) -> None:
 
 
 def jitter_boxes(boxes: Boxes, amount: float, generator: Generator) -> Boxes:
-    """Boxes whose edges moved by up to `amount` of their width or height, each edge on its own (ACAR, MULE: 0.075)."""
+    """Move every edge of each box by up to `amount` of its width or height (ACAR, MULE: 0.075)."""
     sizes = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     if not 0 <= amount < 0.5:
         raise RangeError(f"the box jitter must lie in [0, 0.5), or boxes may turn inside out; got {amount}.")
@@ -197,7 +197,7 @@ def jitter_colours(
     saturation: float = 0.0,
     generator: Generator,
 ) -> Float[Tensor, "frames channels rows cols"]:
-    """RGB frames of 0 to 255 mixed with black, with their mean grey and with their own grey, in random order.
+    """Mix RGB frames of 0 to 255 with black, with their mean grey and with their own grey, in random order.
 
     Each strength v draws one weight from U(1 − v, 1 + v) for the whole clip, so that it does not flicker.
     """
@@ -227,18 +227,18 @@ def _grey(frames: Frames) -> Float[Tensor, "frames 1 rows cols"]:
 
 @dataclass(frozen=True)
 class View:
-    """A clip as a backbone is to see it, and its actors' boxes in it."""
+    """A clip as a backbone sees it, and its boxes."""
 
     frames: Frames
     boxes_xyxy_px: Boxes
     is_visible: Bool[Tensor, " actors"]
     """False for an actor the crop has lost; its box is empty and must not be pooled."""
     num_clipped: int
-    """How many boxes reached beyond the frame they came with."""
+    """The number of boxes that reached beyond the source frame."""
 
 
 def whole_view(frames: Frames, boxes_xyxy_px: Boxes, *, short_side_px: int = 256) -> View:
-    """The whole frame with its short side at a fixed length: how AVA is tested."""
+    """Return the whole frame with a fixed short side, as in testing on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
     return _view(
@@ -255,7 +255,7 @@ def random_view(
     flip_probability: float = 0.5,
     generator: Generator,
 ) -> View:
-    """A random size, a random square, and a mirror image now and then: how AVA is trained on."""
+    """Return a random size, a random square and, at random, the mirror image, as in training on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
     boxes, _ = clip_boxes(boxes_xyxy_px, rows, cols)

@@ -1,15 +1,17 @@
-"""Clips set before the backgrounds of others, so that a scene says less about what is done in it.
+"""Augmentations that mix in other clips or undo motion.
 
-clip ────▶ view ──┬─ inside the boxes of its actors and objects, grown ─▶ as it is
-other clip ─ median over time ─ outside them ──────────────────────────▶ what stands still in the other clip
+*Other backgrounds*: a clip is shown before the background of another, so that a scene predicts less of its actions.
 
-Clips whose motion is undone, as examples of actors who do nothing that was taught.
+clip ────▶ view ──┬─ inside the boxes of its actors and objects, grown ─▶ unchanged
+other clip ─ median over time ─ outside them ──────────────────────────▶ the static background of the other clip
+
+*Undone motion*: a clip without its motion is an example of actors who do no known action.
 
              ╭─ one frame, held ────────╮
 clip ────────┤                          ├─▶ the same pixels, actors and objects; no action
              ╰─ frames in random order ─╯
 
-What a scene or a posture looks like is then no reason to name an action: only how things move is.
+So neither scene nor posture alone predicts an action; motion does.
 """
 
 from dataclasses import dataclass, replace
@@ -23,30 +25,30 @@ from mule.data.batches.samples import ClipName, ClipSample, ClipSamples, ClipVie
 from mule.video.transforms import resized
 
 MOST_GROWTH = 0.25
-"""Of a box's width and height, on each side: actors move on from where the key frame shows them, and how much of their
-own scene stays around them is left to chance."""
+"""Boxes grow on each side by a random share of their size, up to this: actors move away from their place in the key
+frame."""
 MOST_FRAMES = 9
-"""Of the other clip, evenly spread, whose median is taken."""
+"""The median is taken over at most this many frames of the other clip."""
 
 
 @dataclass(frozen=True)
 class OtherBackground:
-    """A view that by chance shows a clip before what stands still in another clip of the data set.
+    """A view that shows some clips before the static background of another clip of the data set.
 
-    Labels and boxes stay as they are. A background that cannot be read is not taken, and the clip keeps its own.
+    Labels and boxes are unchanged. If the other clip cannot be read, the clip keeps its own background.
     """
 
     view: ClipView
     samples: ClipSamples
     share: float
-    """Of the draws that get another background."""
+    """Share of draws that get another background."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise RangeError(f"the share of other backgrounds must lie in [0, 1]; got {self.share}.")
 
     def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:
-        """One view of the clip; the next one differs."""
+        """Return one random view of the clip."""
         seen = self.view(sample, generator)
         if torch.rand((), generator=generator).item() >= self.share:
             return seen
@@ -65,7 +67,7 @@ class OtherBackground:
 def standing_still(
     frames: Num[Tensor, "frames channels rows cols"],
 ) -> Num[Tensor, "channels rows cols"]:
-    """What stands still in a clip: the median of some of its frames, pixel by pixel."""
+    """Return the static background of a clip: the median of some of its frames, pixel by pixel."""
     every = -(-len(frames) // MOST_FRAMES)
     return frames[::every].median(dim=0).values
 
@@ -73,7 +75,7 @@ def standing_still(
 def near_boxes(
     boxes_xyxy_px: Float[Tensor, "boxes 4"], rows: int, cols: int, *, growth: float
 ) -> Bool[Tensor, "rows cols"]:
-    """Which pixels lie in one of the boxes, each grown on all sides by a share of its size."""
+    """Return which pixels lie in one of the boxes, each grown on all sides by a share of its size."""
     x1, y1, x2, y2 = boxes_xyxy_px[:, :, None, None].unbind(dim=1)
     across, down = growth * (x2 - x1), growth * (y2 - y1)
     col, row = torch.arange(cols)[None, None, :] + 0.5, torch.arange(rows)[None, :, None] + 0.5
@@ -83,14 +85,14 @@ def near_boxes(
 
 @dataclass(frozen=True)
 class UndoneMotion:
-    """A data set of which some draws, by chance, show no action: half of these stand still, half are out of order.
+    """A data set in which some random draws show no action: half of these are frozen, half are shuffled in time.
 
-    Clips asked for by position are as they are.
+    Clips read by position are unchanged.
     """
 
     samples: ClipSamples
     share: float
-    """Of the draws whose motion is undone."""
+    """Share of draws whose motion is undone."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -98,22 +100,22 @@ class UndoneMotion:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Those of the data set."""
+        """The classes of the data set."""
         return self.samples.classes
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, position: int) -> ClipSample:
-        """The clip at the position, as it is."""
+        """Return the clip at the position, unchanged."""
         return self.samples[position]
 
     def name_of(self, position: int) -> ClipName:
-        """What the clip is called, without reading it."""
+        """Return the name of the clip, without reading it."""
         return self.samples.name_of(position)
 
     def drawn(self, position: int, generator: Generator) -> ClipSample:
-        """The clip at the position, or what is left of it without its motion."""
+        """Return the clip at the position, with or without its motion."""
         sample = sample_at(self.samples, position, generator)
         if torch.rand((), generator=generator).item() >= self.share:
             return sample

@@ -1,11 +1,10 @@
-"""One clip before any view of it: its frames, who acts in them, and what else is there.
+"""A clip with its actors and objects (`ClipSample`), and the views of it that a backbone sees.
 
-A data set is anything that gives such samples by position (`ClipSamples`). It goes to worker processes as it is,
-so it must pickle. Where it lies on a disk is its own affair.
+A data set is anything that returns samples by position (`ClipSamples`). It is sent to worker processes, so it must
+pickle. How it stores its clips is its own concern.
 
-Views of a clip, as a backbone is to see it: the paper's augmentation in training, the whole frame in testing.
-
-Boxes move with the pixels. What a crop has lost is left out of the view, and the view says who stayed.
+A view is the paper's augmentation in training, and the whole frame in testing. Boxes move with the pixels; a view
+leaves out actors that its crop has lost, and lists those that stayed.
 """
 
 import math
@@ -17,17 +16,18 @@ import torch
 from jaxtyping import Bool, Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
+from mule.core.defaults import BOX_JITTER, FLIP_PROBABILITY
 from mule.core.errors import RangeError, ShapeError
 from mule.detection.boxes import px_from_unit
 from mule.video import transforms
 from mule.video.transforms import SLOWFAST, Normalisation, normalised
 
 WHOLE_FRAME = (0.0, 0.0, 1.0, 1.0)
-"""The box of an actor that nobody pointed out: all of the frame."""
+"""The box of an actor without a box: the whole frame."""
 
 
 class ClipName(NamedTuple):
-    """What people call a clip: its video and the time it is about, NaN for a whole video."""
+    """The name of a clip: its video and key time, NaN for a whole video."""
 
     video: str
     key_time_s: float
@@ -38,9 +38,9 @@ class ClipName(NamedTuple):
 
 @dataclass(frozen=True)
 class ClipSample:
-    """One clip: RGB frames of 0 to 255, its actors with what they do, and the objects around them.
+    """One clip: RGB frames of 0 to 255, its actors with their labels, and the objects around them.
 
-    Boxes are fractions of the frame; an actor without a place of its own has the `WHOLE_FRAME`.
+    Boxes are fractions of the frame; an actor without a box has the `WHOLE_FRAME`.
     """
 
     name: ClipName
@@ -48,14 +48,14 @@ class ClipSample:
     actor_boxes_xyxy_unit: Float[Tensor, "actors 4"]
     labels: Bool[Tensor, "actors classes"]
     actor_ids: tuple[str, ...]
-    """Tells the actors of a video apart; empty where nobody was followed."""
+    """Identifies the actors of a video; empty where they were not tracked."""
     object_boxes_xyxy_unit: Float[Tensor, "objects 4"]
     object_class: Int[Tensor, " objects"]
     object_scores: Float[Tensor, " objects"]
     source_size: tuple[int, int]
     """Rows and columns of the source before any scaling."""
     num_damaged: int = 0
-    """Pieces of the file that the decoder refused or patched up on the way to these frames."""
+    """Damaged pieces that the decoder skipped or concealed in these frames."""
 
     def __post_init__(self) -> None:
         num_actors = {len(self.actor_boxes_xyxy_unit), len(self.labels), len(self.actor_ids)}
@@ -75,31 +75,31 @@ class ClipSamples(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The actions that labels speak of, one per column."""
+        """The actions of the label columns."""
         ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, position: int) -> ClipSample:
-        """The clip at the position, the same every time."""
+        """Return the clip at the position, the same every time."""
         ...
 
     def name_of(self, position: int) -> ClipName:
-        """What the clip is called, without reading it."""
+        """Return the name of the clip, without reading it."""
         ...
 
 
 @runtime_checkable
 class DrawnClipSamples(Protocol):
-    """A data set whose clips are also drawn by chance, as from a whole video in training."""
+    """A data set whose clips can also be drawn at random, as from a whole video in training."""
 
     def drawn(self, position: int, generator: Generator) -> ClipSample:
-        """A clip for the position, chosen by nothing but the generator."""
+        """Return a clip for the position, drawn by the generator alone."""
         ...
 
 
 def sample_at(samples: ClipSamples, position: int, generator: Generator) -> ClipSample:
-    """The clip at the position, drawn anew where the data set draws."""
+    """Return the clip at the position, drawn at random where the data set does so."""
     if isinstance(samples, DrawnClipSamples):
         return samples.drawn(position, generator)
     return samples[position]
@@ -124,41 +124,41 @@ class ViewedClip:
     """One clip as a backbone sees it; boxes are in pixels of this view."""
 
     frames: Num[Tensor, "frames channels rows cols"]
-    """RGB of 0 to 255, not yet normalised: a batch does that as it writes the pixels into their place."""
+    """RGB of 0 to 255; a batch normalises them when it copies them into its stack."""
     normalisation: Normalisation
     actor_boxes_xyxy_px: Float[Tensor, "actors 4"]
     actor_index: Int[Tensor, " actors"]
-    """Which of the sample's actors these are, in order; the others are not in view."""
+    """The numbers of these actors in the sample, in order; the others are not in view."""
     object_boxes_xyxy_px: Float[Tensor, "objects 4"]
     object_index: Int[Tensor, " objects"]
-    """Which of the sample's objects these are."""
+    """The numbers of these objects in the sample."""
 
     @property
     def pixels(self) -> Float[Tensor, "channels frames rows cols"]:
-        """The frames as the backbone wants them."""
+        """The frames as the backbone takes them."""
         return normalised(self.frames, self.normalisation)
 
 
 ClipView = Callable[[ClipSample, Generator], ViewedClip]
-"""A view of a sample; all its chance comes from the generator."""
+"""Makes a view of a sample; all its randomness comes from the generator."""
 
 
 @dataclass(frozen=True)
 class TrainingView:
-    """A random size, square, mirror image, edge of the boxes and colour: how the paper's protocol trains on AVA.
+    """A random size, square crop, mirror image, box jitter and colour, as in the paper's protocol for AVA.
 
-    Sizes and flips are PySlowFast's, the box jitter ACAR-Net's and MULE's. There the colours stay as they are, so
-    their strengths are 0 here; 0.4 each is what PySlowFast takes where it is switched on.
+    On AVA, short sides are 256 to 320 and crops 224. Sizes and flips are PySlowFast's, the box jitter is ACAR-Net's and
+    MULE's. Both leave colours unchanged, so their strengths are 0 here; PySlowFast uses 0.4 each where it changes them.
     """
 
-    short_sides_px: tuple[int, int] | None = (256, 320)
-    """The short side is drawn evenly from these; None leaves frames in their size."""
-    crop_px: int | None = 224
+    short_sides_px: tuple[int, int] | None = None
+    """The short side is drawn uniformly between these; None keeps the size of frames."""
+    crop_px: int | None = None
     """Side of the square, anywhere in the frame; None keeps the whole frame."""
-    flip_probability: float = 0.5
-    box_jitter: float = 0.075
-    """Every edge moves by up to this share of the box's width or height, within the frame. A box that is the whole
-    frame stays so."""
+    flip_probability: float = FLIP_PROBABILITY
+    box_jitter: float = BOX_JITTER
+    """Every edge moves by up to this share of the box's width or height, within the frame. A box of the whole frame does
+    not move."""
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
@@ -173,7 +173,7 @@ class TrainingView:
             )
 
     def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:
-        """One view of the clip; the next one differs."""
+        """Return one random view of the clip."""
         boxes = self._jittered(_all_boxes(sample), generator)
         frames, boxes, kept = _in_sight(sample, boxes)
         view = self._framed(frames, boxes, generator)
@@ -215,23 +215,18 @@ class TrainingView:
 
 @dataclass(frozen=True)
 class WholeView:
-    """The whole frame with its short side at a fixed length: how AVA is tested. Nothing is left to chance."""
+    """The whole frame, with a fixed short side (256 for AVA). Nothing is random."""
 
-    short_side_px: int | None = 256
-    """None leaves frames in their size."""
+    short_side_px: int | None = None
+    """None keeps the size of frames."""
     normalisation: Normalisation = SLOWFAST
 
     def __call__(self, sample: ClipSample, generator: Generator) -> ViewedClip:  # noqa: ARG002 - one call for all views
-        """The view of the clip, the same every time."""
+        """Return the view of the clip, the same every time."""
         frames, boxes, kept = _in_sight(sample, _all_boxes(sample))
         short_side_px = min(frames.shape[2:]) if self.short_side_px is None else self.short_side_px
         view = transforms.whole_view(frames, boxes, short_side_px=short_side_px)
         return _viewed(sample, view, kept, self.normalisation)
-
-
-SMALL_TRAINING_VIEW = TrainingView(short_sides_px=None, crop_px=None)
-"""For clips that are small already, such as Stage's 96 × 128: in their size, uncropped."""
-SMALL_WHOLE_VIEW = WholeView(short_side_px=None)
 
 
 def _all_boxes(sample: ClipSample) -> Boxes:
@@ -241,7 +236,7 @@ def _all_boxes(sample: ClipSample) -> Boxes:
 def _in_sight(
     sample: ClipSample, boxes_unit: Boxes
 ) -> tuple[Tensor, Float[Tensor, "kept 4"], Int[Tensor, " kept"]]:
-    """The frames, boxes in their pixels, and which ones: a sliver beyond the last pixel covers none and is gone."""
+    """Return the frames, the visible boxes in pixels, and their numbers; boxes that cover no pixel are dropped."""
     rows, cols = sample.frames.shape[2:]
     boxes = px_from_unit(boxes_unit, width_px=cols, height_px=rows)
     _, is_visible = transforms.clip_boxes(boxes, rows, cols)
