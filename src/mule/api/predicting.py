@@ -197,8 +197,9 @@ def _frames(clip: Frames) -> UInt8[Tensor, "frames 3 rows cols"]:
 def _chosen(num_frames: int, needs: ClipNeeds, rate: float | None) -> Tensor:
     """Return which frames of a clip the network sees.
 
-    Without a rate the clip is one whole window: its frames are spread over the network's. With a rate the network sees a
-    window of its own length about the middle of the clip; frames beyond an end repeat the last one.
+    Without a rate the clip is one whole window: its frames are spread over the network's. With a rate the
+    network sees a window of its own length about the middle of the clip; frames beyond an end repeat the last
+    one.
     """
     if rate is None:
         step = Fraction(num_frames - 1, max(1, needs.shape.num_frames - 1))

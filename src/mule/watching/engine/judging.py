@@ -37,11 +37,10 @@ from mule.memory.taught import (
 )
 from mule.model import RelationModel
 from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
-from mule.novelty.combining import DECIDING_PARTS, MEMORY, CombinedScore, deciding_ranks, folds_of
+from mule.novelty.combining import DECIDING_PARTS, MEMORY_PART, CombinedScore, deciding_ranks, folds_of
 from mule.novelty.drift import DriftAlarm
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.novelty.thresholds import Threshold as HeldOutThreshold
-from mule.novelty.thresholds import promised_alarm_rate, promised_threshold
+from mule.novelty.thresholds import NoveltyThreshold, promised_alarm_rate, promised_threshold
 from mule.watching.moments import P_VALUE, Threshold, View
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
@@ -110,7 +109,7 @@ class Judge:
         """The novelty scores that are combined."""
         if self.remembered is None:
             return (EVIDENCE_SCORE,)
-        names = {MEMORY: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
+        names = {MEMORY_PART: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
         return tuple(names.get(part, part) for part in DECIDING_PARTS)
 
     def __call__(
@@ -238,7 +237,7 @@ class UsualNovelty:
             return self._threshold(text, value, view=view, meaning=promise.meaning)
         value = _share(text)
         above = int((together(together.held_out).novelty.value > value).sum())
-        chosen = HeldOutThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
+        chosen = NoveltyThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
         return self._threshold(text, value, view=view, meaning=chosen.meaning)
 
     def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> Threshold:
