@@ -65,7 +65,7 @@ def test_building_refuses_novel_dead_and_too_few_actors():
         replace(actors, features=0 * actors.features)
     with pytest.raises(TooFewActors, match="must have 20 neighbours from other clips"):
         build_memory(seen(20, seed=0), class_names=NAMES, model=MODEL)
-    with pytest.raises(ShapeError, match="same actors; got 60, 60 and 59"):
+    with pytest.raises(ShapeError, match="one row per actor; got 60, 60 and 59"):
         SeenActors(actors.features, actors.labels, places(59))
 
 
