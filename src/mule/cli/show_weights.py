@@ -156,7 +156,7 @@ def _score(card: Card) -> str:
 
 
 @contextmanager
-def _progress_bar(name: str) -> Generator[download.Progress, None, None]:
+def _progress_bar(name: str) -> Generator[download.OnDownload, None, None]:
     """A bar on a terminal; silence anywhere else."""
     console = Console(stderr=True)
     columns = (

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mule.core.text_rows import NamedColumns, Problems, numbers, read_named_columns, shown, times_s
-from mule.data.convert.conversion import TableRow, UnitBox, problem_of_action
+from mule.data.convert.conversion import Corners, TableRow, problem_of_action
 from mule.data.table.table import BOX_COLUMNS
 
 COLUMNS = ("video", "time_s", *BOX_COLUMNS, "action", "person_id")
@@ -63,7 +63,7 @@ def _sound_rows(path: Path, problems: Problems) -> Iterator[tuple[int, TableRow]
             if problem:
                 problems.add(line, problem)
             elif is_sound[at]:
-                box: UnitBox = tuple(boxes[at].tolist())
+                box: Corners = tuple(boxes[at].tolist())
                 yield line, TableRow(video, float(seconds[at]), box, frozenset({action}), person)
 
 

@@ -19,7 +19,7 @@ from mule.core.errors import VideoError
 from mule.core.files import write_file
 from mule.core.text_rows import Problems, read_named_columns, shown
 from mule.data.convert.conversion import (
-    WHOLE_FRAME,
+    EMPTY_BOX,
     WHOLE_VIDEO_S,
     ConversionReport,
     TableRow,
@@ -69,7 +69,7 @@ def actors_from_airtlab(
     takes = read_takes(folder / LABELS)
     length_s = {} if rows == "video" else lengths_s(folder / CLIPS, [take.video for take in takes])
     table = actor_table(
-        TableRow(take.video, time_s, WHOLE_FRAME, take.actions, "")
+        TableRow(take.video, time_s, EMPTY_BOX, take.actions, "")
         for take in takes
         for time_s in _moments(rows, length_s.get(take.video, Fraction(0)), period_s)
     )

@@ -22,10 +22,10 @@ from mule.data.convert.conversion import (
     NO_ACTION,
     BoxSettings,
     ConversionReport,
+    Corners,
     Sighting,
     Sightings,
     SizePx,
-    UnitBox,
     is_frame_number,
     table_and_report,
 )
@@ -196,7 +196,7 @@ class _Document:
                 Sighting(place, self._video, int(self._frame), corners, (), labels, each.name)
             )
 
-    def _corners(self, thing: _Thing) -> UnitBox | None:
+    def _corners(self, thing: _Thing) -> Corners | None:
         x, y, width, height = numbers([thing.box.get(name, "") for name in _BOX]).tolist()
         if not is_frame_number(self._frame) or not thing.name:
             self._wrong(

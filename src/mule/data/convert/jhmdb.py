@@ -16,7 +16,7 @@ import numpy as np
 
 from mule.core.text_rows import Problems, numbers, read_named_columns, shown, whole_numbers
 from mule.data.convert.action_rows import PlacedRow, read_action_rows
-from mule.data.convert.conversion import WHOLE_FRAME, ConversionReport, TableRow, actor_table, require_rows
+from mule.data.convert.conversion import EMPTY_BOX, ConversionReport, TableRow, actor_table, require_rows
 from mule.data.table.table import ActorTable
 
 LABELS, TAGGED_LABELS, VIDEOS = "labels.csv", "labels_multi.csv", "videos.csv"
@@ -67,7 +67,7 @@ def actors_from_jhmdb(folder: Path, *, with_tags: bool = False) -> tuple[ActorTa
         is_whole = row.box_xyxy_unit == _ALL_OF_IT
         noted["clips_without_a_detected_person_the_whole_frame_is_taken"] += is_whole
         noted["clips_with_several_persons_the_largest_is_taken"] += clip.num_persons > 1
-        rows.append(row._replace(box_xyxy_unit=WHOLE_FRAME) if is_whole else row)
+        rows.append(row._replace(box_xyxy_unit=EMPTY_BOX) if is_whole else row)
     problems.raise_if_any()
     noted[f"clips_of_{VIDEOS}_without_a_row"] = len(clips) - len(rows)
     table = actor_table(rows)
