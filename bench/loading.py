@@ -17,6 +17,7 @@ import torch
 
 from bench.timing import Comparison
 from bench.video import rendered
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
 from mule.data.batches.samples import (
     SMALL_TRAINING_VIEW,
@@ -27,7 +28,6 @@ from mule.data.batches.samples import (
     TrainingView,
     WholeView,
 )
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipReading, VideoClips
 from mule.data.table.table import ActorTable
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.timing import Comparison, take_turns
-from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.maps import PUBLISHED, RelationSettings, SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations, SceneFeatures
+from mule.relations.maps import PUBLISHED, RelationSettings
 
 LITERAL, GRID, FACTORED = "literal", "grid", "factored"
 CHANNELS, CELLS = 1024, (16, 22)

@@ -11,9 +11,9 @@ from made_clips import CLASSES, MadeClips, made_sample
 from torch import Tensor
 
 from mule.core.errors import RangeError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
 from mule.data.batches.samples import SMALL_TRAINING_VIEW, ClipView, TrainingView
-from mule.data.batches.sampling import ClipSampler
 
 VIEW = TrainingView(short_sides_px=(12, 15), crop_px=10, brightness=0.2)
 
@@ -200,7 +200,7 @@ def test_a_worker_keeps_the_memory_of_the_clips_it_has_read():
 
 
 def test_settings_that_mean_nothing_are_refused():
-    with pytest.raises(RangeError, match="must count the clips of the data set; got 7 and 20"):
+    with pytest.raises(RangeError, match="must have as many clips as the data set; got 7 and 20"):
         ClipLoader(MadeClips(20), ClipSampler(7, 2), view=VIEW)
     with pytest.raises(RangeError, match="num_workers must not be below zero"):
         ReadAhead(num_workers=-1)

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.data.batches import loading
-from mule.data.batches.batch_reading import SkipRule
-from mule.data.batches.loading import ClipLoader, ReadAhead, WorkerLost, worker_loss_explained
+from mule.data.batches.batches import ClipSampler
+from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule, WorkerLost, worker_loss_explained
 from mule.data.batches.samples import SMALL_WHOLE_VIEW, ClipName
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import VideoClips
 
 PATIENT = SkipRule(num_tries=3, pause_s=0.0, max_share=0.2)

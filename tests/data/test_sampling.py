@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mule.core.errors import RangeError
-from mule.data.batches.sampling import ClipSampler, class_balanced_weights
+from mule.data.batches.batches import ClipSampler, class_balanced_weights
 
 
 def on_ranks(num_ranks, epoch=0, **settings):
@@ -142,7 +142,7 @@ def test_ranks_do_not_count_among_what_decides_the_batches():
         ({"weights": np.ones(3)}, "weights must be 8 numbers"),
         ({"weights": np.zeros(8)}, "not all zero"),
         ({"weights": np.full(8, np.nan)}, "weights must be 8 numbers"),
-        ({"weights": np.ones(8), "is_shuffled": False}, "weights need draws by chance"),
+        ({"weights": np.ones(8), "is_shuffled": False}, "weights need random draws"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):

@@ -175,7 +175,7 @@ def test_a_data_set_travels_to_another_process(videos):
 
 
 def test_videos_without_a_source_are_all_named_at_once():
-    with pytest.raises(VideoError, match=r"2 of 2 have none: a, b\. Fetch them"):
+    with pytest.raises(VideoError, match=r"2 of 2 have none: a, b\. Download them"):
         made_clips({})
 
 

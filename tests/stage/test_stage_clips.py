@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mule.core.errors import RangeError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead
 from mule.data.batches.samples import SMALL_TRAINING_VIEW
-from mule.data.batches.sampling import ClipSampler
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, stage_split
 from mule.stage.clips import StageClips, render_to_cache

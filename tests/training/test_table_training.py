@@ -8,8 +8,8 @@ from tiny_runs import Heard, tiny_experiment
 
 from mule.core.config import ConfigError, TableData
 from mule.core.errors import AnnotationError, RangeError, VideoError
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.samples import ClipName
-from mule.data.batches.sampling import ClipSampler
 from mule.data.split.splits import read_split, table_digest
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ObjectTable

@@ -105,7 +105,7 @@ def test_what_is_not_there_is_refused_by_name(tmp_path):
 
 
 def test_a_file_that_went_away_is_refused_by_name(tmp_path):
-    with pytest.raises(VideoError, match=r"gone\.mp4: FFmpeg must be able to open it; it says: No such file"):
+    with pytest.raises(VideoError, match=r"gone\.mp4: FFmpeg must be able to open it; it reports: No such file"):
         video_facts(VideoFile(tmp_path / "gone.mp4"))
 
 

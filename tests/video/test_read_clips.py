@@ -150,7 +150,7 @@ def test_clips_of_different_shapes_may_be_mixed(numbered_video):
 
 
 def test_windows_out_of_order_are_refused(numbered_video):
-    with pytest.raises(RangeError, match=r"in the order they begin; one beginning at 0\.566667 s follows"):
+    with pytest.raises(RangeError, match=r"sorted by their begin; one beginning at 0\.566667 s follows"):
         list(read_clips(numbered_video, clip_windows([2, 1], NINE, 30)))
 
 

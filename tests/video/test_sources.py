@@ -89,7 +89,7 @@ def test_names_that_are_no_frame_numbers_count_by_their_place(tmp_path):
 def test_numbers_that_leave_more_gaps_than_images_are_refused(tmp_path):
     folder = image_folder(tmp_path / "frames", [0, 33, 67, 100])
     with pytest.raises(
-        VideoError, match=r"97 frames are missing beside 4 images.*list the images in a text file"
+        VideoError, match=r"97 frames are missing and 4 are there.*list the images in a text file"
     ):
         video_source(folder)
 

@@ -16,10 +16,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from mule.core.config import Experiment, StageData, TableData
 from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
-from mule.data.batches.batches import ActorBatch
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipObjects, VideoClips
 from mule.data.split.sides import OpenSetSides
 from mule.data.table.table import ActorTable

@@ -1,6 +1,6 @@
-"""ψ(x + d) − ψ(x) without losing digits: what every evidential loss is made of.
+"""The Beta loss: cross-entropy expected under the Beta that the evidence describes.
 
-The Beta loss: cross-entropy expected under the Beta that the evidence describes.
+It is built from ψ(x + d) − ψ(x), computed here without losing digits.
 """
 
 from typing import Any, Literal
@@ -16,15 +16,15 @@ from mule.evidence.head import beta_parameters
 # B₂ₖ of the asymptotic series ψ(x) = log x − 1/(2x) − Σₖ (B₂ₖ/2k) x⁻²ᵏ and of its derivative
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 _SERIES = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1))
-# Steps of the recurrence, terms of the series: what is left out is below the type's rounding for x ≥ 1.
+# Steps of the recurrence and terms of the series; the remainder is below the type's rounding for x ≥ 1.
 _STEPS_AND_TERMS = {torch.float32: (4, 3), torch.float64: (8, 7)}
 
 
 def digamma_increase(x: Float[Tensor, "*shape"], d: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """ψ(x + d) − ψ(x) for x ≥ 1 and d ≥ 0, in float32 or float64, to the type's precision where d ≥ 1.
 
-    Subtracting two digammas loses every digit once evidence is large: in float32, ψ(10⁶ + 1) − ψ(10⁶) comes
-    out as 0 or as 2·10⁻⁶ where 10⁻⁶ is right, and its gradient likewise. Here the differences are formed term by
+    Subtracting two digammas loses every digit once evidence is large: in float32, ψ(10⁶ + 1) − ψ(10⁶) is
+    computed as 0 or as 2·10⁻⁶ instead of 10⁻⁶, and its gradient likewise. Here the differences are formed term by
     term, after a few steps of ψ(x) = ψ(x + 1) − 1/x:
 
         1/(x+i) − 1/(y+i) = d / ((x+i)(y+i)),   log(Y/X) = log(1 + d/X),   1/(2X) − 1/(2Y) = d / (2XY)
@@ -38,23 +38,19 @@ class _DigammaIncrease(torch.autograd.Function):
     """∂/∂d = ψ′(x + d), ∂/∂x = ψ′(x + d) − ψ′(x); written out, so that backwards keeps two tensors only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, d: Tensor) -> Tensor:  # noqa: ANN401 - torch hands over what it likes
+    def forward(ctx: Any, x: Tensor, d: Tensor) -> Tensor:  # noqa: ANN401 - torch gives it no type
         ctx.save_for_backward(x, d)
-        return _increase(x, d)
+        steps, terms = _STEPS_AND_TERMS[x.dtype]
+        y = x + d
+        inverse = sum(1 / ((x + i) * (y + i)) for i in range(steps))
+        x, y = x + steps, y + steps
+        series = _polynomial(_SERIES[:terms], x**-2) - _polynomial(_SERIES[:terms], y**-2)
+        return d * (inverse + 0.5 / (x * y)) + torch.log1p(d / x) + series
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         x, d = ctx.saved_tensors
         return -grad_outputs[0] * _trigamma_decrease(x, d), grad_outputs[0] * _trigamma(x + d)
-
-
-def _increase(x: Tensor, d: Tensor) -> Tensor:
-    steps, terms = _STEPS_AND_TERMS[x.dtype]
-    y = x + d
-    inverse = sum(1 / ((x + i) * (y + i)) for i in range(steps))
-    x, y = x + steps, y + steps
-    series = _polynomial(_SERIES[:terms], x**-2) - _polynomial(_SERIES[:terms], y**-2)
-    return d * (inverse + 0.5 / (x * y)) + torch.log1p(d / x) + series
 
 
 def _trigamma(x: Tensor) -> Tensor:
@@ -87,7 +83,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def _labels(evidence: Evidence, targets: Tensor) -> Tensor:
-    """The targets as booleans; labels are 0 or 1, nothing between."""
+    """Return the targets as booleans."""
     if targets.shape != evidence.positive.shape:
         raise ShapeError(
             f"targets must have one entry per actor and class, {tuple(evidence.positive.shape)}; got "
@@ -95,7 +91,7 @@ def _labels(evidence: Evidence, targets: Tensor) -> Tensor:
         )
     is_done = targets == 1
     if not torch.compiler.is_compiling() and not (is_done | (targets == 0)).all():
-        raise RangeError("targets must be 0 or 1; the Beta loss has no soft labels. Threshold them first.")
+        raise RangeError("targets must be 0 or 1; the Beta loss takes no soft labels. Threshold them first.")
     return is_done
 
 
@@ -123,10 +119,10 @@ def beta_loss(
     """The Beta loss of a batch: summed over classes, then reduced over actors (Eq. 2 and 3).
 
     Args:
-        evidence: what the head says of each actor.
+        evidence: of each actor, for and against each action.
         targets: 1 where the actor does the action, else 0.
         reduction: over actors. ``"mean"`` keeps the balance with the debiasing constraint whatever the number of
-            actors; ``"sum"`` is printed; ``"none"`` gives one loss per actor. No actors: zero, not NaN.
+            actors; ``"sum"`` is the paper's; ``"none"`` gives one loss per actor. Without actors: zero, not NaN.
         class_weights: one factor per class, for long tails.
         focal_exponent: each term is weighted by (1 − p)^exponent, p being the expected probability
             α/(α+β) or β/(α+β) of the label that holds. Zero, the default, is Eq. 3 itself.
@@ -142,7 +138,7 @@ def beta_loss(
 
 
 def reduce_over_actors(per_actor: Float[Tensor, " actors"], reduction: Reduction) -> Float[Tensor, "..."]:
-    """The mean, the sum, or the losses themselves; a batch without actors costs nothing."""
+    """Return the mean, the sum, or the losses themselves; a batch without actors gives zero."""
     if reduction == "mean":
         return per_actor.sum() / max(len(per_actor), 1)
     if reduction == "sum":

@@ -1,13 +1,13 @@
 """The Hilbert-Schmidt independence criterion: how far two views of the same actors depend on each other.
 
 An estimate needs only sums over the two kernel matrices, so the matrices can be visited a few rows at a time
-and never stand in memory whole.
+and are never whole in memory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -22,7 +22,7 @@ Groups = Int[Tensor, " actors"]
 Scalar = Float[Tensor, ""]
 
 LABEL_RIDGE = 1.0
-"""How many actors of a batch, doing it or not, an action's mean output is shrunk by before it is taken out."""
+"""Ridge penalty, in actors, of the regression on labels that `beside_labels` removes."""
 MEDIAN_OF_AT_MOST = 2048
 ROWS_AT_ONCE = 1024
 
@@ -37,10 +37,10 @@ def squared_distances(
 
 @torch.no_grad()
 def median_bandwidth(samples: Float[Tensor, "actors dim"], groups: Groups | None = None) -> float:
-    """The σ for which 2σ² is the median squared distance between two actors of different groups.
+    """Return the σ for which 2σ² is the median squared distance between two actors of different groups.
 
-    Of more than 2048 actors, every n-th is looked at. Where most distances are zero, the mean of the others
-    stands in for the median; where all are, every σ gives the same kernel, and this is 1.
+    Of more than 2048 actors, every n-th is used. Where most distances are zero, the mean of the others replaces
+    the median; where all are zero, every σ gives the same kernel, and this returns 1.
     """
     every = -(-len(samples) // MEDIAN_OF_AT_MOST)
     some = samples[::every].float()
@@ -57,7 +57,7 @@ def median_bandwidth(samples: Float[Tensor, "actors dim"], groups: Groups | None
 
 @dataclass(frozen=True)
 class RbfKernel:
-    """exp(−‖xᵢ − xⱼ‖² / 2σ²) between actors, computed a few rows at a time when asked."""
+    """exp(−‖xᵢ − xⱼ‖² / 2σ²) between actors, computed a few rows at a time on demand."""
 
     samples: Float[Tensor, "actors dim"]
     bandwidth: float
@@ -73,7 +73,7 @@ class RbfKernel:
 def rbf_kernel(
     samples: Float[Tensor, "actors dim"], *, bandwidth: float | None = None, groups: Groups | None = None
 ) -> RbfKernel:
-    """The RBF kernel of some actors; without a bandwidth, `median_bandwidth` (a constant: no gradient)."""
+    """Return the RBF kernel of some actors; the default bandwidth is `median_bandwidth` (a constant: no gradient)."""
     samples = samples.float() if samples.dtype in (torch.float16, torch.bfloat16) else samples
     return RbfKernel(samples, median_bandwidth(samples, groups) if bandwidth is None else bandwidth)
 
@@ -83,7 +83,7 @@ Kernel = RbfKernel | Float[Tensor, "actors actors"]
 
 @dataclass(frozen=True)
 class _Sums:
-    """What an estimate needs of two kernels K and L over n actors.
+    """The sums an estimate needs of two kernels K and L over n actors.
 
     Sums run over pairs (i, j) in different groups, or over all pairs for the biased estimate.
     """
@@ -115,6 +115,12 @@ def _block_sums(x: Tensor, y: Tensor, rows: slice, groups: Tensor | None) -> tup
     return together, x.sum(dim=1), y.sum(dim=1), (by_group_x * by_group_y).sum(), (pairs_x * pairs_y).sum()
 
 
+def _sums_of_rows(
+    kernel_x: Kernel, kernel_y: Kernel, rows: slice, groups: Tensor | None
+) -> tuple[Tensor, ...]:
+    return _block_sums(kernel_x[rows], kernel_y[rows], rows, groups)
+
+
 def _blocks(groups: Tensor | None, num_actors: int) -> list[slice]:
     """Consecutive rows, about `ROWS_AT_ONCE` of them, that never cut a group in two (groups are sorted)."""
     if groups is None or num_actors <= ROWS_AT_ONCE:
@@ -128,15 +134,14 @@ def _blocks(groups: Tensor | None, num_actors: int) -> list[slice]:
 
 
 def _sums(kernel_x: Kernel, kernel_y: Kernel, groups: Tensor | None) -> _Sums:
-    """The sums over all rows, block by block; with several blocks, backwards recomputes instead of keeping."""
+    """The sums over all rows, block by block; with several blocks, the backward pass recomputes them."""
     blocks = _blocks(groups, len(kernel_x))
-
-    def block_sums(rows: slice) -> tuple[Tensor, ...]:
-        return _block_sums(kernel_x[rows], kernel_y[rows], rows, groups)
-
     if len(blocks) == 1:
-        return _Sums(*block_sums(blocks[0]))
-    parts = [checkpoint(block_sums, rows, use_reentrant=False) for rows in blocks]
+        rows = blocks[0]
+        return _Sums(*_block_sums(kernel_x[rows], kernel_y[rows], rows, groups))
+    parts = [
+        checkpoint(_sums_of_rows, kernel_x, kernel_y, rows, groups, use_reentrant=False) for rows in blocks
+    ]
     together, rows_x, rows_y, same_group, group_pairs = zip(*parts, strict=True)
     same_group, group_pairs = torch.stack(same_group).sum(), torch.stack(group_pairs).sum()
     return _Sums(torch.stack(together).sum(), torch.cat(rows_x), torch.cat(rows_y), same_group, group_pairs)
@@ -152,11 +157,11 @@ def unbiased_hsic(kernel_x: Kernel, kernel_y: Kernel, *, groups: Groups | None =
     """Dependence between two views of the same actors; 0 on average if they are independent (Song et al. 2012).
 
     With K and L the two kernels, the mean of K_ij·L_ij over pairs, plus that of K_ij·L_kl over quadruples, minus
-    twice that of K_ij·L_ik over triples, all indices different. It may come out below zero.
+    twice that of K_ij·L_ik over triples, all indices different. It may be below zero.
 
     `groups` numbers what the actors share (the clip whose context several of them see). Actors of one group are
     not independent samples, so pairs, triples and quadruples are then taken from different groups only; with one
-    actor per group that is the same number. Several actors to a clip would otherwise look like dependence.
+    actor per group the result is the same. Several actors to a clip would otherwise look like dependence.
 
     Raises:
         TooFewActors: the estimate needs at least four actors, of four groups.
@@ -199,7 +204,7 @@ def biased_hsic(kernel_x: Kernel, kernel_y: Kernel) -> Scalar:
     """tr(KHLH)/(n − 1)², H = I − 1/n (Gretton et al. 2005). Never below zero; about 0.33/n if independent.
 
     Raises:
-        TooFewActors: two actors are the least that can depend.
+        TooFewActors: the estimate needs at least two actors.
     """
     _require_same_actors(kernel_x, kernel_y)
     n = len(kernel_x)
@@ -235,19 +240,18 @@ def _require_same_actors(kernel_x: Kernel, kernel_y: Kernel) -> None:
         raise ShapeError(f"both views must be of the same actors; got {len(kernel_x)} and {len(kernel_y)}.")
 
 
-# estimator: (function, fewest independent samples it is defined for)
-ESTIMATORS: Mapping[Estimator, tuple[Callable[[Kernel, Kernel, Tensor], Tensor], int]] = {
-    "unbiased": (lambda x, y, groups: unbiased_hsic(x, y, groups=groups), 4),
-    "biased": (lambda x, y, groups: biased_hsic(x, y), 2),  # noqa: ARG005 - defined for all pairs only
-    "cka": (lambda x, y, groups: cka(x, y), 2),  # noqa: ARG005
-    "debiased_cka": (lambda x, y, groups: debiased_cka(x, y, groups=groups), 4),
-}
+OF_CLIPS = {"unbiased": unbiased_hsic, "debiased_cka": debiased_cka}
+"""Estimates over actors of different clips."""
+OF_ALL_PAIRS = {"biased": biased_hsic, "cka": cka}
+"""Estimates over all pairs of actors."""
+FEWEST_CLIPS, FEWEST_ACTORS = 4, 2
+"""The fewest independent samples for which these are defined."""
 
 
 def beside_labels(
     view: Float[Tensor, "actors dim"], labels: Float[Tensor, "actors classes"]
 ) -> Float[Tensor, "actors dim"]:
-    """What is left of a view of actors once what they do is taken out, linearly (the residual of ridge regression)."""
+    """Return a view of actors without what their labels explain linearly: the residual of ridge regression."""
     centred = labels - labels.mean(dim=0)
     ridge = LABEL_RIDGE * torch.eye(labels.shape[1], dtype=labels.dtype, device=labels.device)
     explained = torch.linalg.solve(centred.T @ centred + ridge, centred.T @ view)
@@ -263,32 +267,32 @@ def static_bias(
     estimator: Estimator = "unbiased",
     bandwidth: float | None = None,
 ) -> Scalar | None:
-    """How far what the head says of an actor depends on the scene behind it: g(θ) = HSIC(h, σ(X)) (Eq. 4).
+    """Return how far the outputs for an actor depend on the scene behind it: g(θ) = HSIC(h, σ(X)) (Eq. 4).
 
-    σ averages the context map over its cells; X carries no gradient, so the network cannot become fair by
-    spoiling its features. Actors of all ranks are gathered first: the constraint is about the whole batch, and
-    every rank gets the same value.
+    σ averages the context map over its cells; X carries no gradient, so the network cannot lower g by degrading its
+    features. Actors of all ranks are gathered first: the constraint is about the whole batch, and every rank gets the
+    same value.
 
-    Where scenes go with actions in training, outputs that are right depend on the scene, and g = 0 forbids them. With
-    `given`, the labels, what they explain is taken out of outputs and scene alike (`beside_labels`), and only the rest
-    must not depend: an actor doing the same elsewhere must get the same.
+    Where scenes correlate with actions in training, correct outputs depend on the scene, and g = 0 forbids them. With
+    `given`, the labels, `beside_labels` removes what they explain from outputs and scene alike, and only the rest must be
+    independent: an actor doing the same elsewhere must get the same output.
 
-    None when the batch holds fewer independent samples than the estimator is defined for (clips for "unbiased"
-    and "debiased_cka", actors for the others). `PrimalDual` then leaves the constraint out of the step and
-    counts it.
+    Returns None when the batch holds fewer independent samples than the estimator needs (clips for "unbiased" and
+    "debiased_cka", actors for the others). `PrimalDual` then leaves the constraint out of the step and counts it.
     """
-    if estimator not in ESTIMATORS:
-        raise RangeError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}.")
-    estimate, fewest = ESTIMATORS[estimator]
+    if estimator not in get_args(Estimator):
+        raise RangeError(f"estimator must be one of {', '.join(get_args(Estimator))}; got {estimator!r}.")
     scene = context.detach().flatten(start_dim=2).mean(dim=2) if context.ndim > 2 else context.detach()
     outputs, scene = gather_actors(outputs), gather_actors(scene[clip_index])
     groups = gather_groups(clip_index)
     if given is not None:
         labels = gather_actors(given.to(outputs))
         outputs, scene = beside_labels(outputs, labels), beside_labels(scene.to(outputs), labels)
-    samples = len(groups) if estimator in ("biased", "cka") else len(groups.unique())
-    if samples < fewest:
+    is_of_clips = estimator in OF_CLIPS
+    if (len(groups.unique()) < FEWEST_CLIPS) if is_of_clips else (len(groups) < FEWEST_ACTORS):
         return None
     kernel_outputs = rbf_kernel(outputs, bandwidth=bandwidth, groups=groups)
     kernel_scene = rbf_kernel(scene, bandwidth=bandwidth, groups=groups)
-    return estimate(kernel_outputs, kernel_scene, groups)
+    if is_of_clips:
+        return OF_CLIPS[estimator](kernel_outputs, kernel_scene, groups=groups)
+    return OF_ALL_PAIRS[estimator](kernel_outputs, kernel_scene)

@@ -16,10 +16,10 @@ from mule.core.config import ConfigError, Experiment, LabelsOf, StageData, Table
 from mule.core.errors import VideoError
 from mule.core.files import file_stamp
 from mule.core.processes import is_first, num_ranks, own_rank, wait_for_all
+from mule.data.batches.batches import ClipSampler, class_balanced_weights
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.other_clips import OtherBackground, UndoneMotion
 from mule.data.batches.samples import ClipSample, ClipView, TrainingView, ViewedClip, WholeView
-from mule.data.batches.sampling import ClipSampler, class_balanced_weights
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
 from mule.data.split.matching import boxes_for_training
 from mule.data.split.sides import OpenSetSides, apply_split

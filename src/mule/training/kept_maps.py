@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError, VideoError
-from mule.data.batches.batches import ActorBatch
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSamples
-from mule.data.batches.sampling import ClipSampler
 from mule.data.batches.video_clips import ClipObjects
 from mule.data.table.table import ActorTable
 from mule.detection.boxes import px_from_unit

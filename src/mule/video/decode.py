@@ -1,9 +1,9 @@
 """Frames in the order they are shown, with exact times. The only module that uses PyAV.
 
 Time zero is the first frame. A frame's time is its presentation timestamp, an exact fraction of a second, so a
-variable frame rate needs no special care. Frames come upright (the display matrix is applied) and in RGB by the
-file's own colour matrix, or BT.601 where it names none, as FFmpeg does. Pixels are taken as square, interlaced
-pictures as they are, and high dynamic range is not tone-mapped.
+variable frame rate needs no special care. Frames are upright (the display matrix is applied) and in RGB by the
+file's own colour matrix, or BT.601 where it names none, as in FFmpeg. Pixels are assumed square, interlaced
+pictures are not deinterlaced, and high dynamic range is not tone-mapped.
 """
 
 import struct
@@ -32,20 +32,20 @@ MAX_PIXELS = 64_000_000
 """Larger pictures are refused: a second of them would take six gigabytes."""
 
 _FALLBACK_RATE = Fraction(25)
-# Several frames of an MPEG program stream share one timestamp; after a jump it is given to the wrong one.
+# Several frames of an MPEG program stream share one timestamp; after a jump FFmpeg gives it to the wrong one.
 _SHARED_TIMESTAMPS = frozenset({"mpeg"})
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One frame and when it appears. Images of a folder are decoded only when somebody looks at them."""
+    """One frame and when it appears. Images of a folder are decoded on first use."""
 
     time_s: Fraction
     decoded: Callable[[], VideoFrame] = field(repr=False)
 
 
 class RgbConverter:
-    """Turns frames of one source into upright RGB of one size, scaled by libswscale if a short side is given."""
+    """Converts frames of one source to upright RGB of one size, scaled by libswscale if a short side is given."""
 
     def __init__(self, first: VideoFrame, report: DecodeReport, short_side_px: int | None = None) -> None:
         self._stored_size = (first.height, first.width)
@@ -55,7 +55,7 @@ class RgbConverter:
         self._reformatter = VideoReformatter()
 
     def __call__(self, frame: VideoFrame) -> UInt8[np.ndarray, "rows cols channels"]:
-        """The frame's pixels."""
+        """Return the frame's pixels."""
         if (frame.height, frame.width) != self._stored_size:
             self._report.num_rescaled += 1
         rgb = self._reformatter.reformat(
@@ -98,7 +98,7 @@ class VideoFrames:
         self.facts = self._facts(first)
 
     def _go_on(self) -> None:
-        """Forgets what was decoded; the next packet is where the container now stands."""
+        """Forget what was decoded; the next packet is read from the container's present position."""
         self._packets = self._container.demux(self._stream)
         self._ready: deque[VideoFrame] = deque()
         self._previous_s: Fraction | None = None
@@ -118,7 +118,7 @@ class VideoFrames:
         return is_timed and isinstance(self._source, VideoFile)
 
     def next_picture(self) -> Picture | None:
-        """The next picture, later than the one before, or None after the last."""
+        """Return the next picture, later than the one before, or None after the last."""
         while (frame := self._next_frame()) is not None:
             time_s = self._time_of(frame)
             if self._not_before_s is not None and time_s < self._not_before_s:
@@ -135,16 +135,16 @@ class VideoFrames:
         return None
 
     def seek(self, time_s: Fraction) -> Picture | None:
-        """The picture of a key frame at or before the time, or the very first if there is none; reading goes on there.
+        """Jump to a key frame at or before the time, or to the first frame, and return its picture.
 
-        Some containers land after the time, and some packets only claim to hold a key frame (a stream refreshed
-        bit by bit shows rubbish for a while after one): then the jump begins again further back.
+        Some containers land after the time, and some packets only claim to hold a key frame (a gradually refreshed
+        stream shows garbage for a while after one); then the jump is repeated from further back.
         """
         self._has_jumped = True
         back_s = Fraction(0)
         while back_s < time_s:
             if (key_packet := self._key_packet_before(time_s - back_s)) is not None:
-                # Pictures shown before their key frame may lean on frames that were jumped over.
+                # Pictures shown before their key frame may depend on frames that were jumped over.
                 self._not_before_s = self._packet_time(key_packet)
                 self._decode(key_packet)
                 picture = self.next_picture()
@@ -251,7 +251,7 @@ class VideoFrames:
 
 
 def read_image(path: Path) -> VideoFrame | None:
-    """The picture in an image file, or None if it cannot be decoded."""
+    """Return the picture in an image file, or None if it cannot be decoded."""
     try:
         with av.open(
             _file_address(path), options={"pattern_type": "none"}, metadata_errors="replace"
@@ -264,30 +264,17 @@ def read_image(path: Path) -> VideoFrame | None:
 
 
 def upright_size(frame: VideoFrame) -> tuple[int, int]:
-    """Rows and columns of the frame once it is turned the way it is meant to be seen."""
+    """Return the rows and columns of the frame once it is upright."""
     is_sideways, _, _ = _turn(frame)
     return (frame.width, frame.height) if is_sideways else (frame.height, frame.width)
 
 
 def _open_video(source: VideoFile | LiveStream) -> tuple[InputContainer, VideoStream]:
-    container = _open_container(source)
-    try:
-        stream = _video_stream(container, source)
-    except BaseException:
-        container.close()
-        raise
-    stream.thread_type = "AUTO"
-    stream.thread_count = source.num_threads
-    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
-    return container, stream
-
-
-def _open_container(source: VideoFile | LiveStream) -> InputContainer:
     is_live = isinstance(source, LiveStream)
     if not is_live and source.path.is_file() and source.path.stat().st_size == 0:
         raise VideoError(f"{source}: a video must hold frames; the file is empty (zero bytes).")
     try:
-        return av.open(
+        container = av.open(
             source.address if is_live else _file_address(source.path),
             format=source.demuxer if is_live else None,
             options=dict(source.options) if is_live else {"pattern_type": "none"},
@@ -301,7 +288,18 @@ def _open_container(source: VideoFile | LiveStream) -> InputContainer:
             if is_live
             else "Is the file complete, and really a video?"
         )
-        raise VideoError(f"{source}: FFmpeg must be able to open it; it says: {reason}. {advice}") from None
+        raise VideoError(
+            f"{source}: FFmpeg must be able to open it; it reports: {reason}. {advice}"
+        ) from None
+    try:
+        stream = _video_stream(container, source)
+    except BaseException:
+        container.close()
+        raise
+    stream.thread_type = "AUTO"
+    stream.thread_count = source.num_threads
+    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+    return container, stream
 
 
 def _file_address(path: Path) -> str:

@@ -1,19 +1,18 @@
-"""Frames side by side in memory, so that clips which overlap are views of the same pixels.
+"""Clips and single frames from any source: every frame is decoded once, however many clips it belongs to.
 
 frames of the reel   │ 40 │ 41 │ 42 │ 43 │ 44 │ 45 │ 46 │ 47 │ room for more
 one clip               ╰─────────┴─────────╯
 the next                         ╰─────────┴─────────╯
 
-A frame that a clip shows several times, at the edge of a video or at a rate above the video's own, lies there as often.
-
-Clips and single frames from any source: every frame is decoded once, however many clips it belongs to.
+Frames lie side by side in memory, so overlapping clips are views of the same pixels. A frame that a clip shows several
+times, at the edge of a video or at a rate above the video's own, is stored as many times.
 
 The frame on screen at a time is the last one that appeared at or before it, give or take `SAME_INSTANT_S`.
 Before the first frame it is the first, after the last it is the last; such times are counted as clamped.
 
-Only frames that a clip asks for are turned into pixels, once, and clips that overlap share them, so nobody may
-write to a clip's frames. A clip stays as it is for as long as it is held, and keeps its neighbours' frames in memory.
-Memory is that of the clips under way and held, not of the video.
+Only frames that a clip needs are converted to pixels, once, and overlapping clips share them, so a clip's frames are
+read-only. A clip stays valid for as long as it is held, and keeps its neighbours' frames in memory. Memory grows with
+the clips in progress and held, not with the video.
 """
 
 import math
@@ -43,10 +42,10 @@ Image = UInt8[np.ndarray, "rows cols channels"]
 
 
 class Reel:
-    """The frames that clips ask for, numbered from zero in the order they are shown.
+    """The frames that clips need, numbered from zero in the order they are shown.
 
-    They lie on a strip of memory. Once that is full, frames which are still needed move to another: the strip
-    before, if nobody holds a clip of it any more, else a new one. So no clip changes once it was handed out.
+    They lie on a strip of memory. When it is full, the frames still needed move to another strip: the previous one if
+    no clip of it is held any more, else a new one. So a clip never changes after it was handed out.
     """
 
     def __init__(self, size: tuple[int, int]) -> None:
@@ -61,26 +60,26 @@ class Reel:
         return len(self._strip.images) - (self._end - self._first)
 
     def make_room(self, num_frames: int, *, needed_from: int | None) -> None:
-        """Room for so many frames more. Those before number `needed_from` are forgotten; all, if it is None."""
+        """Make room for more frames, and forget those before number `needed_from`; all, if it is None."""
         first = self._end if needed_from is None else needed_from
         needed = self._strip.images[first - self._first : self._end - self._first]
         strip = self._strip_before
         if strip.is_held or len(strip.images) < len(needed) + num_frames:
-            # Longer than it must be, so that it will do again: memory that is new costs more than copying.
+            # Longer than needed, so that it can be reused: new memory costs more than copying.
             strip = Strip(2 * max(len(needed), num_frames), self._size)
         strip.images[: len(needed)] = needed
         self._strip, self._strip_before = strip, self._strip
         self._first = first
 
     def append(self, image: Image, *, times: int = 1) -> range:
-        """The numbers of a frame that is laid down so many times in a row; its pixels are copied."""
+        """Store a frame so many times in a row, and return its numbers; its pixels are copied."""
         numbers = range(self._end, self._end + times)
         self._strip.images[self._end - self._first : numbers.stop - self._first] = image
         self._end = numbers.stop
         return numbers
 
     def frames(self, numbers: Sequence[int]) -> UInt8[Tensor, "frames channels rows cols"]:
-        """The frames of these numbers: a view of the reel if they are evenly apart, else a copy."""
+        """Return the frames of these numbers: a view of the reel if they are evenly spaced, else a copy."""
         places = np.subtract(numbers, self._first)
         steps = np.diff(places)
         step = steps[0] if len(steps) else 1
@@ -92,7 +91,7 @@ class Reel:
 
 
 class Strip:
-    """Memory for some frames, and who looks at it."""
+    """Memory for some frames, and the views of it that are still alive."""
 
     def __init__(self, num_frames: int, size: tuple[int, int]) -> None:
         self.images = np.empty((num_frames, *size, 3), np.uint8)
@@ -105,7 +104,7 @@ class Strip:
         return bool(self._views)
 
     def lend(self, places: slice) -> UInt8[np.ndarray, "frames rows cols channels"]:
-        """A view of some frames; as long as it lives, this memory is held."""
+        """Return a view of some frames; as long as it lives, this memory is held."""
         view = self.images[places]
         self._views.append(weakref.ref(view))
         return view
@@ -115,7 +114,7 @@ Scaler = Literal["torch", "swscale"]
 Frames = VideoFrames | ImageFrames
 
 SEEK_AHEAD_S = Fraction(5)
-"""A gap between clips longer than this is jumped over; through a shorter one it is cheaper to decode."""
+"""Jump over gaps between clips that are longer than this; decoding through a shorter gap is cheaper."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +123,13 @@ class Clip:
 
     window: ClipWindow
     frames: UInt8[Tensor, "frames channels rows cols"]
-    """To be read only: clips that overlap may share this memory."""
+    """Read-only: overlapping clips may share this memory."""
     source_size: tuple[int, int]
-    """Rows and columns before any scaling: what boxes in pixels of the source refer to."""
+    """Rows and columns of the source before scaling, which boxes in source pixels refer to."""
     num_clamped: int
     """How many of the window's times lay before the first or after the last frame."""
     key_frame: UInt8[Tensor, "channels source_rows source_cols"] | None = None
-    """The frame at the key time in full size, if it was asked for."""
+    """The frame at the key time in full size, if `keep_key_frames` was set."""
 
 
 def read_clips(
@@ -142,20 +141,20 @@ def read_clips(
     keep_key_frames: bool = False,
     report: DecodeReport | None = None,
 ) -> Generator[Clip, None, None]:
-    """One clip per window, each handed out as soon as its last frame has been seen.
+    """Yield one clip per window, each as soon as its last frame has been read.
 
-    Windows must come in the order they begin; they are asked for one at a time, so there may be no end to them.
-    Reading ends with the windows or with the source: a window whose key time lies after the end is not read, nor
-    are those behind it, and the report says from which key time on.
+    Windows must be sorted by their begin; they are taken one at a time, so the iterable may be endless. Reading ends
+    with the windows or with the source: a window whose key time lies after the end is not read, nor are later ones,
+    and the report holds the first such key time.
 
     Args:
-        source: a path, an address, or what `video_source` made of it.
-        windows: what to cut.
+        source: a path, an address, or a source from `video_source`.
+        windows: the windows to cut.
         short_side_px: scale frames to this short side (the other side rounds down); None leaves them as they are.
         scaler: `torch` is plain bilinear, as published weights saw it in training. `swscale` scales while it
             converts colours: faster, and smoother where it shrinks, so pixels differ by some levels.
         keep_key_frames: give each clip the frame at its key time in full size, for a detector.
-        report: filled in as the reading goes on.
+        report: filled in while reading.
     """
     with open_frames(video_source(source), report) as frames:
         painter = _Painter(frames, short_side_px, scaler)
@@ -170,7 +169,7 @@ def frames_at(
     scaler: Scaler = "torch",
     report: DecodeReport | None = None,
 ) -> UInt8[Tensor, "frames channels rows cols"]:
-    """The frames on screen at the given times, in the given order.
+    """Return the frames on screen at the given times, in the given order.
 
     Raises:
         RangeError: there are no times, or one is below zero.
@@ -194,20 +193,20 @@ def frames_at(
 
 
 def video_facts(source: str | Path | VideoSource) -> VideoFacts:
-    """What is known of a source once its first frame is decoded."""
+    """Return the facts of a source, which are known once its first frame is decoded."""
     with open_frames(video_source(source)) as frames:
         return frames.facts
 
 
 def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Frames:
-    """The source, open. A report that is given is filled in as the source is read; counts add to what it has."""
+    """Open the source. A given report is filled in while the source is read; counts are added to it."""
     report = DecodeReport() if report is None else report
     report.end_s = report.stopped_by = report.unread_from_s = None
     return ImageFrames(source, report) if isinstance(source, ImageSequence) else VideoFrames(source, report)
 
 
 class _Painter:
-    """Makes pixels of pictures, in full size and in the size asked for."""
+    """Converts pictures to pixels, in full size and in the requested size."""
 
     def __init__(self, frames: Frames, short_side_px: int | None, scaler: Scaler) -> None:
         if short_side_px is not None and short_side_px < 1:
@@ -220,7 +219,7 @@ class _Painter:
 
 
 class _Shown:
-    """A picture while it is on screen. Its pixels are made at most once, and only if somebody looks."""
+    """A picture while it is on screen. Its pixels are made at most once, and only if needed."""
 
     def __init__(self, picture: Picture, until_s: Fraction | None, painter: _Painter) -> None:
         self._picture = picture
@@ -228,7 +227,7 @@ class _Shown:
         self._painter = painter
 
     def is_on_screen(self, latest_s: float) -> bool:
-        """Whether no later picture has appeared by then. Times only go forward, so this is the one."""
+        """Whether no later picture has appeared by then. Times only increase, so this picture is shown."""
         return latest_s < self.until_s
 
     @cached_property
@@ -248,7 +247,7 @@ class _Shown:
 
 
 class _ClipUnderWay:
-    """A clip that still waits for frames."""
+    """A clip that is still missing frames."""
 
     def __init__(self, window: ClipWindow, *, keeps_key_frame: bool) -> None:
         self.window = window
@@ -264,11 +263,11 @@ class _ClipUnderWay:
         return len(self.numbers) == len(self.window.times_s) and not self._lacks_key_frame
 
     def num_times(self, shown: _Shown) -> int:
-        """At how many of its next times the picture is on screen."""
+        """Return at how many of the clip's next times the picture is on screen."""
         return bisect_left(self._latest_s, shown.until_s) - len(self.numbers)
 
     def see_key_frame(self, shown: _Shown) -> None:
-        """Takes the picture in full size if it is the one on screen at the key time."""
+        """Keep the picture in full size if it is on screen at the key time."""
         if self._lacks_key_frame and shown.is_on_screen(self._latest_key_s):
             self._key_image = shown.full
             self._lacks_key_frame = False
@@ -314,32 +313,32 @@ def _clips(
 
 
 def _see(shown: _Shown, clips: Collection[_ClipUnderWay], reel: Reel) -> None:
-    """Lays the picture on the reel, as often in a row as any clip shows it, and gives every clip its numbers."""
+    """Store the picture on the reel as often as any clip shows it, and give every clip its numbers."""
     nums_times = [clip.num_times(shown) for clip in clips]
     if most := max(nums_times, default=0):
         if reel.room < most:
             _make_room(reel, clips)
         numbers = reel.append(shown.scaled, times=most)
         for clip, num_times in zip(clips, nums_times, strict=True):
-            # Of a picture that others show for longer, those next to the pictures this clip has, or will have.
+            # If other clips show it longer, take the copies next to the frames this clip has, or will have.
             clip.numbers += numbers[:num_times] if clip.numbers else numbers[most - num_times :]
     for clip in clips:
         clip.see_key_frame(shown)
 
 
 def _make_room(reel: Reel, clips: Collection[_ClipUnderWay]) -> None:
-    """Keeps what these clips have seen, and makes room for all that the longest of them may see yet."""
+    """Keep the frames of these clips, and make room for all that the longest of them may still need."""
     needed_from = min((clip.numbers[0] for clip in clips if clip.numbers), default=None)
     reel.make_room(max(len(clip.window.times_s) for clip in clips), needed_from=needed_from)
 
 
 def _latest(time_s: Fraction) -> float:
-    """The latest a picture may appear and still be on screen at the time. Rounding to a float keeps the order."""
+    """Return the latest time at which a picture may appear and still be on screen then."""
     return float(time_s + SAME_INSTANT_S)
 
 
 def _jumped(frames: Frames, picture: Picture, upcoming: ClipWindow) -> Picture:
-    """The picture to go on from: far behind the upcoming window, jump; else, or if nothing is there, stay."""
+    """Return the picture to continue from: jump ahead if the upcoming window is far away."""
     if not frames.can_seek or upcoming.begin_s - picture.time_s <= SEEK_AHEAD_S:
         return picture
     return frames.seek(upcoming.begin_s) or picture
@@ -362,7 +361,7 @@ def _in_order(windows: Iterable[ClipWindow]) -> Iterator[ClipWindow]:
     for window in windows:
         if previous is not None and window.begin_s < previous.begin_s:
             raise RangeError(
-                f"windows must come in the order they begin; one beginning at {float(window.begin_s):g} s follows "
+                f"windows must be sorted by their begin; one beginning at {float(window.begin_s):g} s follows "
                 f"one at {float(previous.begin_s):g} s. Sort them by key time first."
             )
         yield window

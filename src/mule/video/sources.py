@@ -1,6 +1,6 @@
-"""What is known of a video, and what reading it met on the way.
+"""Where frames come from: a video file, numbered images, a camera or a network stream. Nothing is opened here.
 
-Where frames come from: a video file, numbered images, a camera or a network stream. Nothing is opened here.
+Also the facts of a source, and the report of reading it.
 """
 
 import math
@@ -19,7 +19,7 @@ WORTH_SAYING_S = Fraction(1, 4)
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """What is known of a source once its first frame is decoded. Rows and columns are those of upright frames."""
+    """The facts of a source, known once its first frame is decoded. Rows and columns are those of upright frames."""
 
     rows: int
     cols: int
@@ -35,34 +35,34 @@ class VideoFacts:
 
 @dataclass
 class DecodeReport:
-    """What reading a source met. All but `num_decoded` is zero for a sound video read within its bounds."""
+    """What happened while reading a source. All but `num_decoded` is zero for an intact video read within its bounds."""
 
     num_decoded: int = 0
     num_damaged: int = 0
-    """Pieces the decoder refused; what was shown before stays on screen."""
+    """Pieces the decoder rejected; the frame before stays on screen."""
     num_concealed: int = 0
-    """Frames the decoder gave but had to patch up."""
+    """Frames the decoder returned but had to repair."""
     num_missing: int = 0
-    """Frames the container or the numbering promised that were not there (known once the end is reached)."""
+    """Frames announced by the container or the numbering that were not there (known once the end is reached)."""
     num_out_of_order: int = 0
     """Frames dropped because their timestamp did not move forward."""
     num_untimed: int = 0
     """Frames without a timestamp, placed one frame after the one before."""
     num_rescaled: int = 0
-    """Frames whose size differed from the first one's and was made equal."""
+    """Frames resized because their size differed from that of the first frame."""
     num_clamped: int = 0
-    """Times before the first or after the last frame that were given that frame."""
+    """Times before the first or after the last frame, which got that frame instead."""
     longest_gap_s: Fraction = Fraction(0)
-    """The longest any frame stayed on screen."""
+    """The longest time that any frame stayed on screen."""
     end_s: Fraction | None = None
-    """When the last frame leaves the screen; None until the end was reached."""
+    """When the last frame leaves the screen; None until the end is reached."""
     stopped_by: str | None = None
     """What ended the reading before the source's own end."""
     unread_from_s: Fraction | None = None
-    """Key time of the first window that lay after the end; it and the later ones were not read."""
+    """Key time of the first window after the end; it and later ones were not read."""
 
     def summary(self) -> str:
-        """One line with every count that is not zero, and a gap if it is long.
+        """Return one line with every count above zero, and the longest gap if it is long.
 
         >>> DecodeReport(num_decoded=292, num_damaged=8).summary()
         '292 decoded; 8 damaged'
@@ -93,7 +93,7 @@ class VideoFile:
 
     path: Path
     num_threads: int = 0
-    """Of the decoder; 0 is one per core. Workers that each read a file of their own want 1."""
+    """Decoder threads; 0 uses one per core. Use 1 where several workers read files side by side."""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -116,7 +116,7 @@ class ImageSequence:
 
     @property
     def num_missing(self) -> int:
-        """How many images the numbering promises but the folder does not hold."""
+        """The number of images that the numbering announces but the folder lacks."""
         return self.positions[-1] + 1 - len(self.positions)
 
 
@@ -132,12 +132,10 @@ class LiveStream:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
-            raise RangeError(
-                f"timeout_s must be a positive number of seconds; got {self.timeout_s}. Ten is a good start."
-            )
+            raise RangeError(f"timeout_s must be a positive number of seconds; got {self.timeout_s}. Try 10.")
 
     def __str__(self) -> str:
-        """The address without user name and password, so that messages and logs may show it."""
+        """Return the address without user name and password, so that messages and logs may show it."""
         return _PASSWORD.sub("", self.address)
 
 
@@ -147,19 +145,19 @@ VideoSource = VideoFile | ImageSequence | LiveStream
 def video_source(
     address: str | Path | VideoSource, *, image_rate: Fraction | int = 30, timeout_s: float = 10.0
 ) -> VideoSource:
-    """What the address names: a file, a folder of images, a list of images, a camera or a stream.
+    """Return the source at an address: a file, a folder of images, a list of images, a camera or a stream.
 
     A folder gives its images in natural order (2 before 10). A text file (.txt, .lst, .list) names one image
-    per line, relative to itself and not outside its folder; blank lines do not count. `/dev/videoN` is a camera,
+    per line, relative to itself and inside its folder; blank lines are ignored. `/dev/videoN` is a camera,
     `scheme://…` a stream.
 
     Args:
         address: a path, an address, or a source, which is returned as it is.
-        image_rate: frames per second of a folder or a list; a file and a stream know their own.
-        timeout_s: how long a camera or a stream may stay silent.
+        image_rate: frames per second of a folder or a list; files and streams have their own.
+        timeout_s: seconds to wait for a camera or a stream.
 
     Raises:
-        VideoError: nothing is there, or there are no images in it.
+        VideoError: the address does not exist, or holds no images.
     """
     if isinstance(address, VideoFile | ImageSequence | LiveStream):
         return address
@@ -174,7 +172,7 @@ def video_source(
         return _folder(path, Fraction(image_rate))
     if not path.is_file():
         raise VideoError(
-            f"{path}: a video must be a file, a folder of images or an address; nothing is there."
+            f"{path}: a video must be a file, a folder of images or an address; nothing is there. Check the path."
         )
     if path.suffix.lower() in LIST_SUFFIXES:
         return _image_list(path, Fraction(image_rate))
@@ -182,7 +180,7 @@ def video_source(
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sorting key under which numbers count as numbers.
+    """Return a sorting key that orders numbers by value.
 
     >>> sorted(["f10.jpg", "f9.jpg", "f1.jpg"], key=natural_key)
     ['f1.jpg', 'f9.jpg', 'f10.jpg']
@@ -195,7 +193,7 @@ def _stream(address: str, scheme: str, timeout_s: float) -> LiveStream:
     if scheme not in LIVE_SCHEMES:
         raise VideoError(
             f"{_PASSWORD.sub('', address)}: the address must begin with one of "
-            f"{', '.join(sorted(LIVE_SCHEMES))}; got {scheme!r}. A file is given by its path alone."
+            f"{', '.join(sorted(LIVE_SCHEMES))}; got {scheme!r}. Give a file by its path alone."
         )
     # Over UDP a lost packet is a damaged frame; over TCP it is a short wait.
     options = {"rtsp_transport": "tcp"} if scheme in ("rtsp", "rtsps") else {}
@@ -213,7 +211,7 @@ def _folder(folder: Path, frame_rate: Fraction) -> ImageSequence:
     if sequence.num_missing > len(paths):
         raise VideoError(
             f"{folder}: numbers in image names must be frame numbers; by them {sequence.num_missing} frames are "
-            f"missing beside {len(paths)} images. Where they mean something else, list the images in a text file."
+            f"missing and {len(paths)} are there. If they mean something else, list the images in a text file."
         )
     return sequence
 
@@ -256,9 +254,9 @@ def _sequence(
 
 
 def _frame_positions(names: Sequence[str]) -> Sequence[int]:
-    """Positions from the last number of each name, if that alone differs; else from 0 on.
+    """Return positions from the last number of each name, if names differ in it alone; otherwise from 0.
 
-    The numbers may begin anywhere and go up by any step: the step is their greatest common one.
+    Numbers may start anywhere and rise by any step, which is their greatest common divisor.
     """
     matches = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
     if any(match is None for match in matches) or len({(m[1], m[3]) for m in matches if m}) > 1:

@@ -1,23 +1,172 @@
-"""Clips of a batch together: pixels in stacks, actors and objects flat, each knowing its clip.
+"""Which clips make which batch, and the batch they make.
 
-Nothing is padded. Clips that follow each other in one size make a stack, so a batch of one size is one stack and
-a batch of many sizes is several; counted through the stacks, clips keep their order. A clip without actors simply
-has no rows, and a batch without clips (every one of them could not be read) has no stacks.
+*Order.* One order of draws per epoch, from the seed and the epoch alone. Consecutive draws make global batches, and rank
+r of R takes draws r, r + R, r + 2R, … of each. So every global batch is the same for any number of ranks, all ranks
+have the same number of batches, and no clip is read twice or forgotten. The last global batch may be smaller: it is
+spread like the others, and a rank that gets nothing of it has an empty batch; or it is dropped on all ranks.
+
+*Batch.* Pixels in stacks, actors and objects in flat rows, each with its clip. Nothing is padded. Consecutive clips of
+one size make a stack; clips keep their order across stacks. A clip without actors has no rows, and a batch without
+clips (none could be read) has no stacks.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
+from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mule.core.errors import ShapeError
+from mule.core.errors import RangeError, ShapeError
 from mule.data.batches.samples import ClipName, ClipSample, ViewedClip
 from mule.video.transforms import normalised
 
 _FRAMES_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class BatchOrder:
+    """One rank's share of one global batch: positions in the data set, and the number of each draw in its epoch."""
+
+    epoch: int
+    number: int
+    positions: tuple[int, ...]
+    draws: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ClipSampler:
+    """The batches of every epoch, for one rank."""
+
+    num_clips: int
+    batch_clips: int
+    """Clips of a global batch, all ranks together."""
+    seed: int = 0
+    is_shuffled: bool = True
+    """Whether each epoch visits the clips in a new order; otherwise in the order of the data set."""
+    weights: Float[np.ndarray, " clips"] | None = field(default=None, repr=False)
+    """How likely each clip is drawn. An epoch is then `num_clips` draws with replacement. None visits every clip exactly
+    once."""
+    drops_last: bool = False
+    """Whether a last global batch with fewer clips is dropped."""
+    rank: int = 0
+    num_ranks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_clips < 0 or self.seed < 0 or not 0 <= self.rank < self.num_ranks:
+            raise RangeError(
+                "num_clips and seed must not be below zero, and rank must be one of num_ranks, from 0; got "
+                f"{self.num_clips}, {self.seed}, and rank {self.rank} of {self.num_ranks}."
+            )
+        if self.batch_clips < self.num_ranks:
+            raise RangeError(
+                f"batch_clips counts the clips of all ranks and must be at least {self.num_ranks}, one for each; got "
+                f"{self.batch_clips}."
+            )
+        if self.weights is not None:
+            _require_weights(self.weights, self.num_clips, is_shuffled=self.is_shuffled)
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches in an epoch, the same on every rank."""
+        return (
+            self.num_clips // self.batch_clips if self.drops_last else -(-self.num_clips // self.batch_clips)
+        )
+
+    @property
+    def num_own_clips(self) -> int:
+        """The number of clips that this rank reads in an epoch."""
+        whole, rest = divmod(self.num_clips, self.batch_clips)
+        in_last = 0 if self.drops_last else len(range(self.rank, rest, self.num_ranks))
+        return whole * len(range(self.rank, self.batch_clips, self.num_ranks)) + in_last
+
+    def order(self, epoch: int) -> Int[np.ndarray, " draws"]:
+        """Return the position of every draw of an epoch, for all ranks together."""
+        if not self.is_shuffled:
+            return np.arange(self.num_clips)
+        generator = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch,)))
+        if self.weights is None:
+            return generator.permutation(self.num_clips)
+        shares = self.weights / self.weights.sum()
+        return generator.choice(self.num_clips, size=self.num_clips, replace=True, p=shares)
+
+    def batches(self, epoch: int, *, first: int = 0) -> Iterator[BatchOrder]:
+        """Yield this rank's batches of an epoch, from number `first` on."""
+        order = self.order(epoch)
+        for number in range(first, self.num_batches):
+            end = min((number + 1) * self.batch_clips, self.num_clips)
+            draws = range(number * self.batch_clips + self.rank, end, self.num_ranks)
+            yield BatchOrder(epoch, number, tuple(order[list(draws)].tolist()), tuple(draws))
+
+    def draw_seed(self, epoch: int, draw: int) -> int:
+        """Return the seed of all randomness in one draw: the same wherever and whenever it is read."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(epoch, draw))
+        return int(sequence.generate_state(1, np.uint32)[0])
+
+    def settings(self) -> dict[str, int | bool | str]:
+        """Return everything that decides which clips make which global batch; the number of ranks does not."""
+        weights = (
+            b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype=np.float64).tobytes()
+        )
+        return {
+            "num_clips": self.num_clips,
+            "batch_clips": self.batch_clips,
+            "seed": self.seed,
+            "is_shuffled": self.is_shuffled,
+            "drops_last": self.drops_last,
+            "weights_sha256": hashlib.sha256(weights).hexdigest() if weights else "",
+        }
+
+
+def class_balanced_weights(
+    labels: Bool[np.ndarray, "actors classes"],
+    clip_index: Int[np.ndarray, " actors"],
+    *,
+    num_clips: int,
+    over_actors: Literal["max", "mean"] = "max",
+) -> Float[np.ndarray, " clips"]:
+    """Return weights, summing to one, that draw clips of rare classes about as often as those of common ones.
+
+    A class weighs 1 / (actors that do it), an actor the mean of its classes, a clip the largest or the mean of its
+    actors. An actor without labels weighs nothing; a clip of such actors, or of none, is never drawn.
+
+    Raises:
+        RangeError: no actor has a label.
+    """
+    frequency = labels.sum(axis=0)
+    class_weight = np.divide(1.0, frequency, out=np.zeros(len(frequency)), where=frequency > 0)
+    actor_weight = labels @ class_weight / np.maximum(labels.sum(axis=1), 1)
+    weights = np.zeros(num_clips)
+    if over_actors == "max":
+        np.maximum.at(weights, clip_index, actor_weight)
+    else:
+        num_actors = np.bincount(clip_index, minlength=num_clips)
+        weights = np.bincount(clip_index, weights=actor_weight, minlength=num_clips) / np.maximum(
+            num_actors, 1
+        )
+    if not weights.sum() > 0:
+        raise RangeError(
+            f"class-balanced drawing needs actors with labels; none of {len(labels)} actors in {num_clips} clips has "
+            "any of the classes."
+        )
+    return weights / weights.sum()
+
+
+def _require_weights(weights: Float[np.ndarray, " clips"], num_clips: int, *, is_shuffled: bool) -> None:
+    if not is_shuffled:
+        raise RangeError(
+            "weights need random draws; got weights with is_shuffled=False. Leave one of them out."
+        )
+    is_usable = len(weights) == num_clips and np.isfinite(weights).all() and (weights >= 0).all()
+    if not (is_usable and weights.sum() > 0):
+        raise RangeError(
+            f"weights must be {num_clips} numbers of zero or more, one per clip, not all zero; got {len(weights)}, "
+            f"from {weights.min(initial=np.inf)} to {weights.max(initial=-np.inf)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -28,11 +177,11 @@ class ActorBatch:
     """(clips, channels, frames, rows, cols): one stack for each run of clips that share a size."""
     clip_names: tuple[ClipName, ...]
     positions: Int[Tensor, " clips"]
-    """Where each clip lies in the data set."""
+    """The position of each clip in the data set."""
     actor_boxes_xyxy_px: Float[Tensor, "actors 4"]
     actor_clip_index: Int[Tensor, " actors"]
     actor_index: Int[Tensor, " actors"]
-    """Which of its sample's actors this is, so that it can be found again however many the crop has lost."""
+    """The number of each actor within its sample, however many actors the crop has lost."""
     labels: Bool[Tensor, "actors classes"]
     actor_ids: tuple[str, ...]
     object_boxes_xyxy_px: Float[Tensor, "objects 4"]
@@ -42,7 +191,7 @@ class ActorBatch:
     num_lost_actors: int = 0
     """Actors of these clips that are not in view."""
     num_damaged: int = 0
-    """Pieces of files that the decoder refused or patched up on the way to these clips."""
+    """Damaged pieces that the decoder skipped or concealed in these clips."""
 
     def __post_init__(self) -> None:
         num_pixels = sum(len(stack) for stack in self.pixels)
@@ -62,7 +211,7 @@ class ActorBatch:
             )
         if (
             self.positions.device.type != "cpu"
-        ):  # it was checked where it was made; here a look at values would wait
+        ):  # checked when it was made; reading values here would wait for the GPU
             return
         for index in (self.actor_clip_index, self.object_clip_index):
             if len(index) and not 0 <= int(index.min()) <= int(index.max()) < num_pixels:
@@ -72,17 +221,17 @@ class ActorBatch:
 
     @property
     def num_clips(self) -> int:
-        """How many clips there are; zero is an ordinary number."""
+        """The number of clips; it may be zero."""
         return len(self.clip_names)
 
     @property
     def num_actors(self) -> int:
-        """How many actors there are in all clips; zero is an ordinary number."""
+        """The number of actors in all clips; it may be zero."""
         return len(self.labels)
 
     @property
     def stack(self) -> Float[Tensor, "clips channels frames rows cols"]:
-        """The pixels of all clips in one tensor.
+        """Return the pixels of all clips in one tensor.
 
         Raises:
             ShapeError: the clips differ in size, or there are none.
@@ -92,15 +241,15 @@ class ActorBatch:
         sizes = sorted({tuple(stack.shape[3:]) for stack in self.pixels})
         raise ShapeError(
             f"one stack needs clips of one size; this batch of {self.num_clips} has {len(sizes)}: {sizes[:4]} (rows, "
-            "columns). Go through `pixels`, crop, or load one clip at a time."
+            "columns). Iterate over `pixels`, crop, or load one clip at a time."
         )
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "ActorBatch":
-        """The same batch on a device."""
+        """Return the batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "ActorBatch":
-        """The same batch in memory that a device copies from without waiting. DataLoader looks for this name."""
+        """Return the batch in pinned memory. DataLoader calls this by name."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "ActorBatch":
@@ -119,12 +268,12 @@ class BatchClip:
 
 
 def batch_of(clips: Sequence[BatchClip], *, num_classes: int, is_shared: bool = False) -> ActorBatch:
-    """The batch of these clips, in their order. Without clips it is empty, with as many classes as ever.
+    """Put clips together into a batch, in their order; without clips it is empty.
 
     Args:
-        clips: what to put together.
+        clips: the clips of the batch.
         num_classes: columns of the labels.
-        is_shared: whether pixels are written at once into memory that other processes see.
+        is_shared: whether pixels are written directly into memory shared with other processes.
     """
     samples, views = [clip.sample for clip in clips], [clip.view for clip in clips]
     pairs = list(zip(samples, views, strict=True))
@@ -160,7 +309,7 @@ def _stacks(views: Sequence[ViewedClip], *, is_shared: bool) -> tuple[Tensor, ..
 def _stack(
     views: Sequence[ViewedClip], *, is_shared: bool
 ) -> Float[Tensor, "clips channels frames rows cols"]:
-    """The pixels of clips of one size. Few frames at a time stay in the cache, which whole clips do not."""
+    """Stack the pixels of clips of one size. A few frames at a time fit the CPU cache; whole clips do not."""
     num_frames, num_channels, *size = views[0].frames.shape
     stack = torch.empty(len(views), num_channels, num_frames, *size)
     if is_shared:

@@ -1,35 +1,34 @@
-"""Batches, read ahead by worker processes and handed out in an order that depends on the seed alone.
+"""Batches, read ahead by worker processes, in an order that depends on the seed alone.
 
     sampler ─ orders ─▶ worker: read, view, batch ─▶ ActorBatch
                         worker: read, view, batch ─▶
 
-All chance of a draw comes from a generator keyed by (seed, epoch, number of the draw), so any number of workers or
+All randomness of a draw comes from a generator keyed by (seed, epoch, number of the draw), so any number of workers or
 ranks gives the same batches, bit for bit.
 
-A clip that cannot be read is skipped and listed; above a share of the epoch's clips loading stops with the list.
+A clip that cannot be read is skipped and listed; if too many are, loading stops with the list.
 """
 
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as _WorkersIterator  # pyright: ignore[reportPrivateUsage] - alone knows its workers
 
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.core.heap import keep_freed_memory
-from mule.data.batches.batch_reading import BatchReader, ReadBatch, SkippedClip, SkipRule
-from mule.data.batches.batches import ActorBatch
-from mule.data.batches.samples import ClipSamples, ClipView
-from mule.data.batches.sampling import BatchOrder, ClipSampler
+from mule.data.batches.batches import ActorBatch, BatchClip, BatchOrder, ClipSampler, batch_of
+from mule.data.batches.samples import ClipSample, ClipSamples, ClipView, sample_at
 
 _MOST_SHOWN = 10
 _DEATH_S = 5.0
-"""How long a process may take from its last pipe to its end; on a busy machine more than an instant."""
+"""How long a process may take to end after its last pipe has closed."""
 
 
 class WorkerLost(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
@@ -38,16 +37,16 @@ class WorkerLost(MuleError, RuntimeError):  # noqa: N818 - names the fact, as th
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Who reads, and how far ahead."""
+    """How many processes read, and how far ahead."""
 
     num_workers: int = 2
-    """Processes, with one torch thread each; 0 reads when asked, in the process that asks."""
+    """Worker processes, with one torch thread each; 0 reads on demand in the calling process."""
     prefetch_batches: int = 2
-    """How many batches each worker is ahead."""
+    """Batches that each worker reads ahead."""
     pins_memory: bool = False
-    """Whether batches come in memory that a device copies from without waiting."""
+    """Whether batches are in pinned memory, for faster copies to a GPU."""
     start_method: Literal["fork", "forkserver", "spawn"] | None = None
-    """How workers start; None is the platform's way."""
+    """How workers start; None uses the platform's default."""
 
     def __post_init__(self) -> None:
         if self.num_workers < 0 or self.prefetch_batches < 1:
@@ -59,17 +58,101 @@ class ReadAhead:
 
 @dataclass
 class _Place:
-    """How far a loader has come."""
+    """The position of a loader."""
 
     epoch: int = 0
     num_batches: int = 0
 
 
+@dataclass(frozen=True)
+class SkipRule:
+    """When to give up on a clip, and when on the whole run."""
+
+    num_tries: int = 3
+    pause_s: float = 0.1
+    """Pause before each further try; network disks may come back."""
+    max_share: float = 0.01
+    """Loading stops if more than this share of the rank's clips in an epoch is skipped."""
+
+    def __post_init__(self) -> None:
+        if self.num_tries < 1 or self.pause_s < 0 or not 0 <= self.max_share <= 1:
+            raise RangeError(
+                "num_tries must be at least 1, pause_s not below zero and max_share within [0, 1]; got "
+                f"{self.num_tries}, {self.pause_s} and {self.max_share}."
+            )
+
+
+@dataclass(frozen=True)
+class SkippedClip:
+    """A clip that was skipped in an epoch, and why."""
+
+    epoch: int
+    position: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReadBatch:
+    """A batch as a worker sends it."""
+
+    batch: ActorBatch
+    skipped: tuple[SkippedClip, ...]
+
+    def pin_memory(self) -> "ReadBatch":
+        """Return the same in pinned memory."""
+        return replace(self, batch=self.batch.pin_memory())
+
+
+class BatchReader(Dataset):
+    """Reads whole batches, in whatever process it is called.
+
+    A clip that cannot be read is tried again, then left out of its batch and reported beside it. The batch is smaller,
+    nothing takes the clip's place, and no other draw changes.
+    """
+
+    def __init__(self, samples: ClipSamples, sampler: ClipSampler, view: ClipView, rule: SkipRule) -> None:
+        self._samples, self._sampler, self._view, self._rule = samples, sampler, view, rule
+
+    def __getitem__(self, order: BatchOrder) -> "ReadBatch | MuleError":
+        """Return the batch. Errors of ours are returned as values: torch would wrap them in a worker's traceback."""
+        clips: list[BatchClip] = []
+        skipped: list[SkippedClip] = []
+        try:
+            for position, draw in zip(order.positions, order.draws, strict=True):
+                seed = self._sampler.draw_seed(order.epoch, draw)
+                try:
+                    sample, generator = self._read(position, seed)
+                except OSError as error:  # a VideoError is one
+                    name = str(self._samples.name_of(position))
+                    skipped.append(SkippedClip(order.epoch, position, name, str(error)))
+                else:
+                    clips.append(BatchClip(position, sample, self._view(sample, generator)))
+            is_shared = get_worker_info() is not None
+            batch = batch_of(clips, num_classes=len(self._samples.classes), is_shared=is_shared)
+        except MuleError as error:
+            return error
+        return ReadBatch(batch, tuple(skipped))
+
+    def _read(self, position: int, seed: int) -> tuple[ClipSample, torch.Generator]:
+        """Return the clip and the generator for its view; every try starts from the same seed."""
+        num_tries = 0
+        while True:
+            generator = torch.Generator().manual_seed(seed)
+            try:
+                return sample_at(self._samples, position, generator), generator
+            except OSError:
+                num_tries += 1
+                if num_tries == self._rule.num_tries:
+                    raise
+                time.sleep(self._rule.pause_s)
+
+
 class ClipLoader:
     """The batches of a data set, epoch by epoch.
 
-    Iterating hands out what is left of the current epoch and moves on to the next one, so an iteration that was
-    left half-way goes on where it stopped, and so does one whose state was loaded. One iteration at a time.
+    Iterating yields the rest of the current epoch and then moves to the next one. An iteration that was left half-way
+    continues where it stopped, and so does one whose state was loaded. Only one iteration may run at a time.
     """
 
     def __init__(
@@ -81,23 +164,23 @@ class ClipLoader:
         read_ahead: ReadAhead | None = None,
         skip_rule: SkipRule | None = None,
     ) -> None:
-        """No worker starts yet.
+        """Prepare; no worker starts yet.
 
         Args:
             samples: the clips.
-            sampler: which of them make which batch.
-            view: what a backbone is to see of them.
-            read_ahead: who reads; the default is `ReadAhead()`, two workers.
-            skip_rule: what to do about clips that cannot be read; the default is `SkipRule()`.
+            sampler: decides which clips make which batch.
+            view: turns a clip into what the backbone sees.
+            read_ahead: how many workers read; the default is `ReadAhead()`, two workers.
+            skip_rule: what to do about unreadable clips; the default is `SkipRule()`.
         """
         if sampler.num_clips != len(samples):
             raise RangeError(
-                f"the sampler must count the clips of the data set; got {sampler.num_clips} and {len(samples)}."
+                f"the sampler must have as many clips as the data set; got {sampler.num_clips} and {len(samples)}."
             )
         self.sampler = sampler
         self._place = _Place()
         self.skipped: list[SkippedClip] = []
-        """Of all epochs, in order."""
+        """Skipped clips of all epochs, in order."""
         self._rule = skip_rule or SkipRule()
         self._reader = BatchReader(samples, sampler, view, self._rule)
         self._ahead = read_ahead or ReadAhead()
@@ -111,37 +194,50 @@ class ClipLoader:
 
     @property
     def num_batches(self) -> int:
-        """Batches of this epoch that were handed out; those read ahead do not count."""
+        """Batches of this epoch handed out so far; those read ahead do not count."""
         return self._place.num_batches
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch."""
+        """Return how many batches are left in this epoch."""
         return self.sampler.num_batches - self.num_batches
 
     def __iter__(self) -> Iterator[ActorBatch]:
-        """The batches that are left of this epoch.
+        """Yield the batches left in this epoch.
 
         Raises:
             VideoError: too many clips could not be read; the message lists them.
-            WorkerLost: a worker process was killed; the next iteration starts new ones. Elsewhere in a loop
-                `worker_loss_explained` says the same; `close` then, before you go on.
+            WorkerLost: a worker process was killed; the next iteration starts new ones. Torch may notice the loss
+                elsewhere in the loop: use `worker_loss_explained` there, and `close` before you continue.
         """
         try:
             with worker_loss_explained():
-                yield from self._remaining()
+                lost = [worker for worker in _workers_of(self._upcoming) if not worker.is_alive()]
+                if lost:
+                    raise _explained(_endings(lost))
+                self._upcoming = upcoming = iter(self._data_loader())
+                while True:
+                    with _broken_pipe_explained(upcoming):
+                        read = next(upcoming, None)
+                    if read is None:
+                        break
+                    if isinstance(read, MuleError):
+                        raise read
+                    self._place.num_batches += 1
+                    self._note_skipped(read.skipped)
+                    yield read.batch
         except Exception:
             self.close()
             raise
         self._place.epoch, self._place.num_batches = self.epoch + 1, 0
 
     def close(self) -> None:
-        """Ends the workers, so that nothing is heard of them again; the next iteration starts new ones."""
+        """Stop the workers; the next iteration starts new ones."""
         upcoming, self._upcoming, self._loader = self._upcoming, None, None
         if isinstance(upcoming, _WorkersIterator):
             _end_workers(upcoming)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch comes from, in plain numbers and texts. It does not depend on ranks or workers."""
+        """Return the position of the next batch as plain values, independent of ranks and workers."""
         return {
             "epoch": self.epoch,
             "num_batches": self.num_batches,
@@ -150,10 +246,10 @@ class ClipLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another loader of the same clips in the same order was.
+        """Resume where another loader of the same clips in the same order was.
 
         Raises:
-            RangeError: its batches were others than ours, so "the remaining ones" would mean nothing.
+            RangeError: the other loader had different batches.
         """
         ours, theirs = self.sampler.settings(), dict(state["sampler"])
         differing = [
@@ -163,23 +259,11 @@ class ClipLoader:
         ]
         if differing:
             raise RangeError(
-                f"to go on mid-epoch the batches must be those of the earlier run; {'; '.join(differing)}. Restore the "
-                "old settings, or begin a new run."
+                f"to resume, the batches must be those of the earlier run; {'; '.join(differing)}. Restore the old "
+                "settings, or start a new run."
             )
         self._place.epoch, self._place.num_batches = int(state["epoch"]), int(state["num_batches"])
         self.skipped = [SkippedClip(**clip) for clip in state["skipped"]]
-
-    def _remaining(self) -> Iterator[ActorBatch]:
-        lost = [worker for worker in _workers_of(self._upcoming) if not worker.is_alive()]
-        if lost:
-            raise _explained(_endings(lost))
-        self._upcoming = upcoming = iter(self._data_loader())
-        while (read := _next_of(upcoming)) is not None:
-            if isinstance(read, MuleError):
-                raise read
-            self._place.num_batches += 1
-            self._note_skipped(read.skipped)
-            yield read.batch
 
     def _data_loader(self) -> "DataLoader[ReadBatch | MuleError]":
         if self._loader is None:
@@ -196,7 +280,7 @@ class ClipLoader:
                 pin_memory=ahead.pins_memory,
                 worker_init_fn=_as_a_worker,
                 collate_fn=_as_it_is,
-                generator=torch.Generator(),  # or it would draw from the global one, which training may use
+                generator=torch.Generator(),  # otherwise torch draws from the global one, which training may use
             )
         return self._loader
 
@@ -210,16 +294,16 @@ class ClipLoader:
             raise VideoError(
                 f"at most {self._rule.max_share:.2%} of an epoch's {num_clips} clips may be unreadable; in epoch "
                 f"{self.epoch} {len(in_epoch)} were by batch {self.num_batches}, each tried {self._rule.num_tries} "
-                "times. Fetch them again, leave them out (`mule data check` finds them), or allow a larger share.\n  "
+                "times. Download them again, remove their rows (`mule data check` finds them), or allow a larger share.\n  "
                 + "\n  ".join(shown + rest)
             )
 
 
 @contextmanager
 def worker_loss_explained() -> Generator[None, None, None]:
-    """Says `WorkerLost` where torch says that a worker process is gone.
+    """Raise `WorkerLost` where torch reports that a worker process is gone.
 
-    Torch notices it wherever the program is at that moment, so a training loop belongs inside this too.
+    Torch notices it wherever the program is at that moment, so wrap a whole training loop in this.
 
     Raises:
         WorkerLost: a worker is gone.
@@ -233,7 +317,7 @@ def worker_loss_explained() -> Generator[None, None, None]:
 
 
 def _tells_of_a_loss(error: RuntimeError) -> bool:
-    """Whether torch says that a process is gone; what a living worker raised names no process id."""
+    """Whether torch reports that a process is gone; an error raised by a live worker names no process id."""
     return not isinstance(error, MuleError) and str(error).startswith("DataLoader worker (pid")
 
 
@@ -241,19 +325,20 @@ def _explained(loss: str) -> WorkerLost:
     return WorkerLost(
         f"worker processes must live as long as the loader; one is gone ({loss}). Most often memory ran out: lower "
         "num_workers, prefetch_batches or batch_clips, or give a container more shared memory (--shm-size). With "
-        "num_workers=0 the same clips are read in this process, where an error shows itself. The last saved state "
-        "goes on with the batch after it."
+        "num_workers=0 the same clips are read in this process, where an error is visible. The last saved state "
+        "continues with the batch after it."
     )
 
 
-def _next_of(upcoming: Iterator[ReadBatch | MuleError]) -> ReadBatch | MuleError | None:
-    """What was read next; None at the end of the epoch.
+@contextmanager
+def _broken_pipe_explained(upcoming: Iterator[ReadBatch | MuleError]) -> Generator[None]:
+    """Raise `WorkerLost` where a broken pipe shows that a worker was killed.
 
-    The pipes of a worker that is killed close before it is dead. Torch then still counts it among the living, lets
-    the error of the pipe out, and speaks of the worker when the program is elsewhere. So its end is waited for here.
+    The pipes of a killed worker close before it is dead. Torch then still counts it as alive, raises the error of the
+    pipe, and reports the worker later, while the program is elsewhere. So its end is awaited here.
     """
     try:
-        return next(upcoming, None)
+        yield
     except (OSError, EOFError) as error:
         workers = _workers_of(upcoming)
         ended = wait([worker.sentinel for worker in workers], timeout=_DEATH_S if workers else 0)
@@ -276,9 +361,9 @@ def _workers_of(upcoming: Iterator[Any] | None) -> list[BaseProcess]:
 
 
 def _end_workers(upcoming: _WorkersIterator) -> None:
-    """No worker lives after it, nor does torch watch one, whoever still holds the iterator (a traceback does).
+    """End all workers, and torch's watch over them, even if something (a traceback) still holds the iterator.
 
-    If one is lost just now torch may say so once more; it then forgets them all.
+    If one is lost just now, torch may report it once more; it then forgets them all.
     """
     while True:
         try:
@@ -289,9 +374,9 @@ def _end_workers(upcoming: _WorkersIterator) -> None:
 
 
 class _Orders(Sampler[BatchOrder]):
-    """What is left of the current epoch, as torch wants it.
+    """The rest of the current epoch, as torch wants it.
 
-    It must not know the loader: workers that only the collector of cycles ends take five seconds each.
+    It must not refer to the loader: workers that only the garbage collector ends take five seconds each.
     """
 
     def __init__(self, sampler: ClipSampler, place: _Place) -> None:
@@ -302,10 +387,10 @@ class _Orders(Sampler[BatchOrder]):
 
 
 def _as_a_worker(_: int) -> None:
-    """One thread; and clips of the same size come again and again, so their memory stays."""
+    """Use one thread, and keep freed memory, because clips of the same size follow each other."""
     torch.set_num_threads(1)
     keep_freed_memory()
 
 
-def _as_it_is(read: Any) -> Any:  # noqa: ANN401 - torch types this as if it made batches of lists
+def _as_it_is(read: Any) -> Any:  # noqa: ANN401 - torch types it for lists of samples
     return read

@@ -1,7 +1,7 @@
-"""Clips of real videos: a table says who does what and when, the decoder shows it.
+"""Clips of real videos: a table lists who does what and when, the decoder supplies the frames.
 
-A row with a time gives the clip around it. Rows of a whole video, as in Charades, give clips inside the video:
-for training one whose begin is drawn evenly each time, for testing a fixed number that cover it evenly.
+A row with a time gives the clip around it. Rows of a whole video, as in Charades, give clips inside the video: in
+training one with a uniformly drawn begin, in testing a fixed number that cover it evenly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +28,18 @@ _WHOLE_VIDEO_TICK = 2**40
 
 @dataclass(frozen=True)
 class ClipReading:
-    """How clips are cut out of videos and decoded."""
+    """How to cut clips out of videos and decode them."""
 
     shape: ClipShape = AVA_CLIP
     frame_rate: Fraction | None = None
-    """Of the grid of times; None takes each video's own. AVA is annotated at 30 whatever the file has."""
+    """Frames per second of the grid of times; None uses each video's own. AVA is annotated at 30 for every file."""
     num_views: int | None = None
-    """Clips that cover a whole video, for testing; None draws one inside it each time, for training."""
+    """Clips that cover a whole video, for testing; None draws one at random, for training."""
     short_side_px: int | None = None
-    """Scale while decoding: right where the view wants this size anyway, as in testing."""
+    """Scale to this short side while decoding; use it where the view has this size anyway, as in testing."""
     scaler: Scaler = "torch"
     decoder_threads: int = 1
-    """Per file; one is best where several workers read."""
+    """Decoder threads per file; 1 is best with several workers."""
 
     def __post_init__(self) -> None:
         if self.num_views is not None and self.num_views < 1:
@@ -47,7 +47,7 @@ class ClipReading:
 
 
 class VideoClips:
-    """A data set of clips decoded as they are asked for. Clips come by video, then by time, then by view."""
+    """A data set of clips, decoded on demand and sorted by video, then time, then view."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class VideoClips:
         reading: ClipReading,
         objects: "ClipObjects | None" = None,
     ) -> None:
-        """Nothing is opened yet.
+        """Prepare; no video is opened yet.
 
         Args:
             table: the actors.
-            sources: where each video that the table names lies.
-            classes: the actions that labels speak of; labels of other actions are left out.
+            sources: the path or source of each video in the table.
+            classes: the actions that labels are about; labels of other actions are ignored.
             reading: how clips are cut.
-            objects: what else is in the frames.
+            objects: objects in the frames.
 
         Raises:
             VideoError: the table names videos without a source.
@@ -91,16 +91,16 @@ class VideoClips:
         return len(self._clip)
 
     def name_of(self, position: int) -> ClipName:
-        """The video and key time; NaN where the table speaks of the whole video."""
+        """Return the video and key time; NaN where a row is about the whole video."""
         return self._names[self._clip[position]]
 
     def rows_of(self, position: int) -> Int[np.ndarray, " actors"]:
-        """The rows of the table that are the clip's actors, in the order of its actors."""
+        """Return the table rows of the clip's actors, in the order of its actors."""
         clip = self._clip[position]
         return self._rows[self._bounds[clip] : self._bounds[clip + 1]]
 
     def labelled_actors(self) -> tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]:
-        """What the actors of all clips do, and each one's clip by position: what class-balanced drawing needs."""
+        """Return the labels of all actors, and the position of each one's clip, for class-balanced drawing."""
         num_actors = np.diff(self._bounds)[self._clip]
         rows = [self.rows_of(position) for position in range(len(self))]
         return self._labels[np.concatenate([np.empty(0, int), *rows])], np.repeat(
@@ -108,18 +108,19 @@ class VideoClips:
         )
 
     def __getitem__(self, position: int) -> ClipSample:
-        """The clip at the position. Of a whole video that is drawn from it is the clip in the middle.
+        """Return the clip at the position; of a whole video without views, the clip in the middle.
 
         Raises:
             VideoError: the video cannot be read, or ends before the key time.
         """
-        return self._sample(position, None)
+        return self.drawn(position, None)
 
-    def drawn(self, position: int, generator: Generator) -> ClipSample:
-        """The clip at the position; of a whole video that is drawn from, one that begins anywhere in it."""
-        return self._sample(position, generator if self._reading.num_views is None else None)
+    def drawn(self, position: int, generator: Generator | None) -> ClipSample:
+        """Return the clip at the position; of a whole video without views, one with a random begin.
 
-    def _sample(self, position: int, generator: Generator | None) -> ClipSample:
+        Raises:
+            VideoError: the video cannot be read, or ends before the key time.
+        """
         name, rows, reading = self.name_of(position), self.rows_of(position), self._reading
         source = self._source(name.video)
         window = self._window(position, source, generator)
@@ -132,7 +133,7 @@ class VideoClips:
         if clip is None:
             raise VideoError(
                 f"{source}: a key time must lie before the end ({float(report.end_s or 0):g} s); the table has "
-                f"{float(window.key_time_s):g} s. Is the file whole? `mule data check` finds such rows."
+                f"{float(window.key_time_s):g} s. Is the file complete? `mule data check` finds such rows."
             )
         objects = self._objects.at(name) if self._objects else _NO_OBJECTS
         return ClipSample(
@@ -155,35 +156,36 @@ class VideoClips:
         return replace(source, num_threads=self._reading.decoder_threads)
 
     def _window(self, position: int, source: VideoSource, generator: Generator | None) -> ClipWindow:
-        name, shape = self.name_of(position), self._reading.shape
-        rate = self._reading.frame_rate or self._facts_of(name.video, source).frame_rate
-        if not np.isnan(name.key_time_s):
-            return clip_window(name.key_time_s, shape, rate)
-        duration_s = self._facts_of(name.video, source).duration_s
-        if duration_s is None:
+        name, reading = self.name_of(position), self._reading
+        has_time = not np.isnan(name.key_time_s)
+        if has_time and reading.frame_rate:
+            return clip_window(name.key_time_s, reading.shape, reading.frame_rate)
+        if name.video not in self._facts:
+            self._facts[name.video] = video_facts(source)
+        facts = self._facts[name.video]
+        rate = reading.frame_rate or facts.frame_rate
+        if has_time:
+            return clip_window(name.key_time_s, reading.shape, rate)
+        if facts.duration_s is None:
             raise VideoError(
-                f"{source}: to choose clips inside a video its length must be known; it is not. Write the video anew "
+                f"{source}: to choose clips inside a video its length must be known; it is not. Rewrite the video "
                 "(ffmpeg -i IN -c copy OUT.mp4)."
             )
-        num_frames = max(int(duration_s * rate), 1)
-        if generator is not None:
-            return _drawn_window(num_frames, shape, rate, generator)
-        return spread_windows(num_frames, self._reading.num_views or 1, shape, rate)[self._view[position]]
-
-    def _facts_of(self, video: str, source: VideoSource) -> VideoFacts:
-        if video not in self._facts:
-            self._facts[video] = video_facts(source)
-        return self._facts[video]
+        num_frames = max(int(facts.duration_s * rate), 1)
+        if generator is not None and reading.num_views is None:
+            return _drawn_window(num_frames, reading.shape, rate, generator)
+        windows = spread_windows(num_frames, reading.num_views or 1, reading.shape, rate)
+        return windows[self._view[position]]
 
 
 class ClipObjects:
-    """The best objects of each clip, found again by video and time."""
+    """The best objects of each clip, by video and time."""
 
     def __init__(self, table: ObjectTable, *, most: int = DEFAULT_MAX_OBJECTS) -> None:
         self._most = most
         self._video = {name: number for number, name in enumerate(table.videos)}
         keys = table.video_index.astype(np.int64) * (_WHOLE_VIDEO_TICK + 1) + _ticks(table.time_s)
-        order = np.lexsort((-table.score, keys))  # stable: of equal scores the earlier row is the better
+        order = np.lexsort((-table.score, keys))  # stable: among equal scores the earlier row comes first
         self._keys = keys[order]
         self._boxes = table.boxes_xyxy_unit[order].astype(np.float32)
         self._class = table.class_index[order].astype(np.int64)
@@ -192,7 +194,7 @@ class ClipObjects:
     def at(
         self, name: ClipName
     ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
-        """Boxes, classes and scores at the clip's key time to the millisecond, best first; none is ordinary."""
+        """Return boxes, classes and scores at the clip's key time, to the millisecond, best first; there may be none."""
         if name.video not in self._video:
             return _NO_OBJECTS
         tick = int(_ticks(np.array([name.key_time_s]))[0])
@@ -212,7 +214,7 @@ def _ticks(time_s: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
 
 
 def _drawn_window(num_frames: int, shape: ClipShape, rate: Fraction, generator: Generator) -> ClipWindow:
-    """A clip that begins at any frame, all equally likely, and ends within the video if it can."""
+    """Draw a clip that begins at any frame, all equally likely, and ends within the video if it can."""
     start = int(torch.randint(max(num_frames - shape.span_frames, 0) + 1, (), generator=generator))
     key = Fraction(min(start + shape.span_frames // 2, num_frames - 1)) / rate
     return ClipWindow(key, tuple((start + i * shape.stride_frames) / rate for i in range(shape.num_frames)))
@@ -223,6 +225,6 @@ def _require_sources(videos: Sequence[str], sources: Mapping[str, object]) -> No
     if missing:
         raise VideoError(
             f"every video of the table must have a source; {len(missing)} of {len(set(videos))} have none: "
-            f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. Fetch them, or leave their rows out "
+            f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. Download them, or remove their rows "
             "(`mule data check` lists them)."
         )
