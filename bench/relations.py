@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from bench.timing import Comparison, take_turns
 from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.maps import PUBLISHED, RelationSettings, SceneFeatures
+from mule.relations.aco import SceneFeatures
+from mule.relations.maps import PUBLISHED, RelationSettings
 
 LITERAL, GRID, FACTORED = "literal", "grid", "factored"
 CHANNELS, CELLS = 1024, (16, 22)

@@ -183,7 +183,7 @@ def made_bundle(experiment: Experiment, detector: str, *, has_weights: bool = Fa
     model = MuleModel(backbone, trained.decide).eval()
     head = model.get_submodule("decide.head.linear")
     classes = tuple(f"action {number}" for number in range(head.get_parameter("weight").shape[0]))
-    judge = Judge(model.decide, classes, None)
+    judge = Judge(None, classes, None)
     held_out = HeldOutOutputs(
         torch.randn(NUM_HELD_OUT, len(classes)),
         torch.randn(NUM_HELD_OUT, head.get_parameter("weight").shape[1]),

@@ -6,8 +6,9 @@ import torch
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
 from mule.evidence.head import exp_evidence
-from mule.inference.outputs import EvidenceKind, SideOutputs
+from mule.inference.outputs import SideOutputs
 from mule.inference.sides import ActorTruth
+from mule.systems.catalogue import EvidenceKind
 
 CLASSES = ("bow", "run", "wave")
 

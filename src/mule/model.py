@@ -29,7 +29,7 @@ from mule.features.pooling import (
     context_map,
     roi_align,
 )
-from mule.relations.maps import SceneFeatures
+from mule.relations.aco import SceneFeatures
 
 
 @runtime_checkable
@@ -243,6 +243,19 @@ class MuleModel(nn.Module):
     ) -> ModelOutput:
         """What is said of each actor. Clips of one size lie together; they are numbered from first to last."""
         return self.decide([self.backbone(each) for each in clips], boxes)
+
+
+class FrozenBackboneMaps(nn.Module):
+    """A frozen backbone whose maps look as those that training kept: averaged over time, then standardised."""
+
+    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
+        super().__init__()
+        self.backbone, self.kept = backbone, kept
+
+    @torch.no_grad()
+    def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
+        """Return one standardised context map per clip."""
+        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))
 
 
 class KeptMaps(nn.Module):

@@ -85,7 +85,7 @@ class TeachingTest:
         require_sides(experiment, [self.side])
         source = OutputsOf(plan.run_dir, experiment, test_clips=plan.test_clips)
         train, self._val, self.test = (source.on(each, noted=noted) for each in (TRAIN, VAL, self.side))
-        self._decide, self._classes = load_run(plan.run_dir).model.decide, train.classes
+        self._pair_evidence, self._classes = load_run(plan.run_dir).pair_evidence, train.classes
         self._untaught = remembered_of(train, self._val, model=remember.fingerprint(plan.run_dir))
         self._before = self._seen(self._untaught)
 
@@ -142,7 +142,7 @@ class TeachingTest:
         )
 
     def _seen(self, content: Remembered) -> "_Seen":
-        judge = Judge(self._decide, self._classes, content, tags=self.test.tags)
+        judge = Judge(self._pair_evidence, self._classes, content, tags=self.test.tags)
         usual = usual_novelty(judge, held_out_outputs(self._val))
         found = judge(self.test.outputs.float(), self.test.remembered)
         threshold = promised_threshold(usual.combined.together.held_out, alarm_rate=ALARM_RATE)

@@ -5,10 +5,10 @@ side ─ batches┘─ features before the last linear layer, and that layer
               └─ outputs of further passes with dropout on
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,23 +22,18 @@ from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName
 from mule.evidence.fusion import along_tracks
-from mule.evidence.head import EvidenceHead, beta_parameters
-from mule.features.pooling import FeatureMaps, context_map
+from mule.evidence.head import beta_parameters
+from mule.features.pooling import FeatureMaps
 from mule.inference.dropping import droppers_in, passes_with_dropout
 from mule.inference.sides import ActorTruth, Rows, Side
 from mule.memory.memory import whole_features
 from mule.model import MuleModel, RelationModel, SceneBoxes, looks_of
 from mule.objective.dirichlet_loss import dirichlet_parameters
-from mule.rivals.networks.afac import AfacModel
-from mule.rivals.networks.dear import DearModel
-from mule.rivals.networks.enn import DirichletHead
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
-from mule.training.build import LoadedRun, build_networks, initialise
+from mule.systems.catalogue import EvidenceKind
+from mule.training.build import LoadedRun
 from mule.training.data import labels_of
 from mule.training.step import evaluating, labels_in, said_of, scene_boxes
-
-EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
-"""Beta evidence of one signed output or of two outputs per action; of a Dirichlet; or read off a sigmoid's logits."""
 
 NO_DROPOUT = "this network drops no units"
 NO_PASSES = "no passes with dropout on were asked for"
@@ -165,29 +160,9 @@ def one_logit_per_action(
     return outputs[:, :num_classes] - outputs[:, num_classes:]
 
 
-def evidence_kind(decide: nn.Module) -> EvidenceKind:
-    """Where a network's evidence comes from.
-
-    Raises:
-        RangeError: a network of a kind nobody has told us of.
-    """
-    if isinstance(decide, AfacModel):
-        return "read"
-    head = decide.head if isinstance(decide, RelationModel) else None
-    if isinstance(decide, DearModel) or isinstance(head, DirichletHead):
-        return "dirichlet"
-    if not isinstance(head, EvidenceHead):
-        raise RangeError(f"a network must be one of the catalogue's; got {type(decide).__name__}.")
-    if head.parameterisation == "independent":
-        return "independent"
-    return "read" if head.function == "relu" else "tied"
-
-
-def last_layer(decide: nn.Module, num_classes: int) -> LinearReadout | None:
-    """The linear layer that makes one logit per action of a feature, if there is one."""
-    owner = decide.head if isinstance(decide, RelationModel) else decide
-    linear = getattr(owner, "linear", None)
-    if not isinstance(linear, nn.Linear):
+def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | None:
+    """Return a network's last linear layer with one logit per action; None if it has no such layer."""
+    if linear is None:
         return None
     layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1)
     joined = one_logit_per_action(layer.T, num_classes).T
@@ -207,7 +182,7 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
         RangeError: the side has no actors.
     """
     model = _seeing(run)
-    decide, of = cast(nn.Module, model.decide), labels_of(run.experiment)
+    system, decide, of = run.system, cast(nn.Module, model.decide), labels_of(run.experiment)
     has_droppers = bool(droppers_in(decide))
     num_passes = dropout_passes if has_droppers else 0
     parts: list[_Part] = []
@@ -217,7 +192,7 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
             maps = [model.backbone(each) for each in batch.pixels]
             part = _part(model, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
-                passes = _passes(model, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
+                passes = _passes(run, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
                 logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
                 part = part._replace(dropped=torch.stack(logits))
             parts.append(part)
@@ -225,12 +200,12 @@ def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0
     parts = [part for part in parts if len(part.rows)]
     if not parts:
         raise RangeError(f"the {side.name} side must have actors; it has none.")
-    readout = last_layer(decide, len(run.classes)) if of == "actors" else None
+    readout = last_layer(system.readout_layer(decide), len(run.classes)) if of == "actors" else None
     skipped = side.batches.skipped if isinstance(side.batches, ClipLoader) else []
     rows = np.concatenate([part.rows for part in parts])
     return SideOutputs(
         classes=run.classes,
-        kind=evidence_kind(decide),
+        kind=system.evidence,
         outputs=torch.cat([part.outputs for part in parts]),
         evidence=Evidence(
             torch.cat([part.evidence.positive.float() for part in parts]),
@@ -301,7 +276,7 @@ def _part(
 
 
 def _passes(
-    model: MuleModel,
+    run: LoadedRun,
     maps: Sequence[FeatureMaps],
     boxes: SceneBoxes,
     num_passes: int,
@@ -310,30 +285,15 @@ def _passes(
     seed: int,
 ) -> list[Float[Tensor, "actors outputs"]]:
     """Only what is right of the pooling drops units, so all passes see the same maps and the same pooled scene."""
-    decide = cast(nn.Module, model.decide)
+    decide = cast(RelationModel, run.model.decide)
     decided = (
         partial(decide.decided, decide.scene(maps, boxes))
-        if isinstance(decide, RelationModel)
+        if run.system.pools_once
         else partial(decide, maps, boxes)
     )
     return passes_with_dropout(decide, lambda: said_of(decided(), of).outputs, num_passes, seed=seed)
 
 
-class _ContextOf(nn.Module):
-    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time, then standardised."""
-
-    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
-        super().__init__()
-        self.backbone, self.kept = backbone, kept
-
-    def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
-        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))
-
-
 def _seeing(run: LoadedRun) -> MuleModel:
     """The network with the backbone its clips need: rendered ones are pixels, also where training kept their maps."""
-    if not run.experiment.backbone.frozen or run.experiment.data.kind == "table":
-        return run.model
-    _, backbone = build_networks(run.experiment)
-    initialise(backbone, run.experiment)
-    return MuleModel(_ContextOf(backbone, run.model.backbone), run.model.decide).eval()
+    return run.model if run.experiment.data.kind == "table" else run.model_on_pixels()

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
-from mule.inference.outputs import EvidenceKind
+from mule.systems.catalogue import EvidenceKind
 
 FORMAT = "mule-results-1"
 Novelties = Mapping[str, Float[np.ndarray, " actors"]]

@@ -11,7 +11,7 @@ import torch
 
 from mule.core.errors import MissingOutputs, NotFitted, RangeError
 from mule.core.records import Evidence, Novelty
-from mule.inference.outputs import EvidenceKind, SideOutputs
+from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, fisher_name, fisher_statistic
@@ -20,6 +20,7 @@ from mule.rivals.networks.enn import vacuity_novelty
 from mule.rivals.scores.by_name import SCORE_BY_NAME, ScoreName
 from mule.rivals.scores.output_score import OutputScore
 from mule.rivals.scores.outputs import Need
+from mule.systems.catalogue import EvidenceKind
 
 
 @runtime_checkable

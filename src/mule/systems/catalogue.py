@@ -15,6 +15,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
+from mule.core.records import Evidence
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
 from mule.model import ModelOutput, PooledActors, RelationModel, Relations
@@ -35,6 +36,17 @@ Targets = Shaped[Tensor, "actors classes"]
 Loss = Callable[[ModelOutput, Targets], Float[Tensor, ""]]
 SystemObjective = Callable[[ModelOutput, Targets, float], Objective]
 """The loss and constraints for an output, the targets, and the share of the training that is done."""
+
+EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
+"""Where a network's evidence comes from:
+
+* ``"tied"``: Beta evidence from one signed output per action;
+* ``"independent"``: Beta evidence from two outputs per action, one for and one against it;
+* ``"dirichlet"``: one Dirichlet shared by all actions;
+* ``"read"``: no evidence is learned; it is read off the logits of a sigmoid.
+"""
+FeatureLayer = Literal["head.linear", "linear"]
+"""The path, within a network, of the linear layer that turns an actor's feature into outputs."""
 
 STATIC_BIAS = "static_bias"
 CONTRAST_WEIGHT = 0.5
@@ -152,7 +164,13 @@ class System:
     build: Callable[[Sizes], nn.Module]
     """A module that makes a `ModelOutput` of feature maps and boxes."""
     objective: SystemObjective
+    evidence: EvidenceKind
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    readout: FeatureLayer | None = "head.linear"
+    """The last linear layer; None where each action has a feature of its own."""
+    pools_once: bool = True
+    """Whether the network is a `RelationModel`, which drops no units before or during pooling. Passes with dropout then
+    share one pooled scene."""
     backbone: str = "slowfast"
     """The backbone it was published with."""
     trained_as: str | None = None
@@ -164,6 +182,24 @@ class System:
     def has_memory(self) -> bool:
         """Whether evidence of a memory is added to the network's, and its trust takes part in what is novel."""
         return self.trained_as is not None
+
+    @property
+    def learns_evidence(self) -> bool:
+        """Whether training shapes the evidence itself."""
+        return self.evidence != "read"
+
+    @property
+    def outputs_can_die(self) -> bool:
+        """Whether outputs pass a ReLU that can leave them without a gradient: the paper's two outputs per action do."""
+        return self.evidence == "independent"
+
+    def readout_layer(self, network: nn.Module) -> nn.Linear | None:
+        """Return the last linear layer of a network that `build` made, if all actions share one feature."""
+        return None if self.readout is None else cast(nn.Linear, network.get_submodule(self.readout))
+
+    def pair_evidence(self, network: nn.Module) -> Callable[[Tensor], Evidence] | None:
+        """Return how the network turns two outputs per action into evidence; None where an action has one logit."""
+        return cast(RelationModel, network).head.evidence_from if self.evidence == "independent" else None
 
 
 def find_system(name: str) -> System:
@@ -262,11 +298,11 @@ def _mule(name: str, reading: str, function: EvidenceFunction) -> list[System]:
     sigmoid = _relation_model(grid_relations)
     source = f"{_PAPER}; {reading}"
     return [
-        System(name, source, whole, debiased(expected_cross_entropy), _M_EDC),
-        System(f"{name}-without-aco-r", f"{source}, Table 2", alone, debiased(expected_cross_entropy), _M_EDC),
+        System(name, source, whole, debiased(expected_cross_entropy), kind, _M_EDC),
+        System(f"{name}-without-aco-r", f"{source}, Table 2", alone, debiased(expected_cross_entropy), kind, _M_EDC),
         System(f"{name}-without-beta-enn", f"{source}, Table 2: sigmoid and BCE, evidence = ReLU(h)", sigmoid,
-               debiased(binary_cross_entropy), _M_EDC),
-        System(f"{name}-without-m-edc", f"{source}, Table 2", whole, minimise_beta),
+               debiased(binary_cross_entropy), "read", _M_EDC),
+        System(f"{name}-without-m-edc", f"{source}, Table 2", whole, minimise_beta, kind),
     ]  # fmt: skip
 
 
@@ -302,7 +338,7 @@ def _contrasted(network: System) -> System:
 def _plain(
     name: str, source: str, relations: Callable[[Sizes], Relations], backbone: str = "slowfast"
 ) -> System:
-    return System(name, source, _relation_model(relations), minimise_bce, backbone=backbone)
+    return System(name, source, _relation_model(relations), minimise_bce, "read", backbone=backbone)
 
 
 _MULE = _mule("mule", "tied exponential evidence", "exp")
@@ -339,19 +375,30 @@ SYSTEMS: Mapping[str, System] = {
             "Zhang et al., CVPR 2021; re-implemented from the paper's description",
             _afac,
             minimise_bce,
+            "read",
+            readout=None,
+            pools_once=False,
         ),
         System(
             "dear",
             "Bao et al., ICCV 2021; on the bounding volume of each actor",
             _dear(sees_time=True),
             minimise_dear,
+            "dirichlet",
+            readout="linear",
+            pools_once=False,
         ),
         System(
             "dear-pooled",
             "Bao et al., ICCV 2021; on the pooled actor feature",
             _dear(sees_time=False),
             minimise_dear,
+            "dirichlet",
+            readout="linear",
+            pools_once=False,
         ),
-        System("enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _enn, minimise_enn),
+        System(
+            "enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _enn, minimise_enn, "dirichlet"
+        ),
     )
 }

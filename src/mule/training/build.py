@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import safetensors.torch
 import torch
@@ -26,11 +26,11 @@ from mule.core.config import (
 )
 from mule.core.errors import FileError, WeightsError
 from mule.core.processes import is_first, num_ranks, processes, wait_for_all
-from mule.evidence.head import EvidenceHead
+from mule.core.records import Evidence
 from mule.features.backbones.tiny import TinySlowFast
 from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone, find_card
 from mule.features.weights.loading import load_weights
-from mule.model import KeptMaps, MuleModel, RelationModel
+from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint
 from mule.systems.catalogue import SIZES, System, find_system
 from mule.training.checkpoint import CheckpointError, seed_chance
@@ -56,6 +56,28 @@ class LoadedRun(NamedTuple):
     model: MuleModel
     experiment: Experiment
     classes: tuple[str, ...]
+
+    @property
+    def system(self) -> System:
+        """What the recogniser states about itself."""
+        return find_system(self.experiment.system)
+
+    @property
+    def pair_evidence(self) -> Callable[[Tensor], Evidence] | None:
+        """How two outputs per action become evidence; None where an action has one logit."""
+        return self.system.pair_evidence(cast(nn.Module, self.model.decide))
+
+    def model_on_pixels(self) -> MuleModel:
+        """Return the network from pixels to evidence; one trained on kept maps gets its frozen backbone back.
+
+        Raises:
+            WeightsError: the backbone's weights are missing or do not fit.
+        """
+        if not self.experiment.backbone.frozen:
+            return self.model
+        _, backbone = build_networks(self.experiment)
+        initialise(backbone, self.experiment)
+        return MuleModel(FrozenBackboneMaps(backbone, self.model.backbone), self.model.decide).eval()
 
 
 def run_experiment(
@@ -151,7 +173,11 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         ),
         train=data.train,
         val=data.val,
-        watched=_watched(system, model, experiment),
+        watched=Watched(
+            constraints=build_constraints(system, experiment),
+            learns_evidence=system.learns_evidence,
+            outputs_can_die=system.outputs_can_die,
+        ),
         device=device,
         seed=experiment.seed,
         inner_steps=experiment.objective.inner_steps,
@@ -310,23 +336,6 @@ def _synchronised(model: nn.Module, experiment: Experiment, device: torch.device
             "'frozen' or 'batch', or use one process."
         )
     return nn.SyncBatchNorm.convert_sync_batchnorm(model)
-
-
-def _watched(system: System, model: nn.Module, experiment: Experiment) -> Watched:
-    decide = getattr(model, "decide", model)
-    head = decide.head if isinstance(decide, RelationModel) else None
-    is_evidential = (
-        not isinstance(head, EvidenceHead)
-        or head.function != "relu"
-        or head.parameterisation == "independent"
-    )
-    return Watched(
-        constraints=build_constraints(system, experiment),
-        learns_evidence=is_evidential and system.name != "afac",
-        outputs_can_die=isinstance(head, EvidenceHead)
-        and head.function == "relu"
-        and head.parameterisation == "independent",
-    )
 
 
 def _require_same_run(

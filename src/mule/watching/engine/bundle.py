@@ -197,7 +197,7 @@ def read_bundle(folder: Path) -> Bundle:
     remembered = None
     if (folder / MEMORY).exists():
         remembered = read_memory(folder / MEMORY, model=card.weights_sha256)
-    judge = Judge(run.model.decide, run.classes, remembered, tags=card.tags)
+    judge = Judge(run.pair_evidence, run.classes, remembered, tags=card.tags)
     held_out = _held_out(folder, card).still_known(run.classes, remembered, tags=card.tags)
     return Bundle(
         folder=folder,

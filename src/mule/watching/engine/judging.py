@@ -18,7 +18,7 @@ depend on each other (Vovk and Wang 2020), for by Markov's inequality on a conve
 P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
 from mule.core.records import Evidence
-from mule.evidence.head import EvidenceHead, exp_evidence
+from mule.evidence.head import exp_evidence
 from mule.memory.opinion import fused
 from mule.memory.search import EntrySearch, Weighed, weigh
 from mule.memory.taught import (
@@ -36,7 +36,6 @@ from mule.memory.taught import (
     log_trust_with_taught,
     outputs_with_taught,
 )
-from mule.model import RelationModel
 from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
 from mule.novelty.combining import DECIDING_PARTS, MEMORY, CombinedScore, deciding_ranks, folds_of
 from mule.novelty.drift import DriftAlarm
@@ -81,7 +80,7 @@ class Judge:
 
     def __init__(
         self,
-        decide: object,
+        pair_evidence: Callable[[Tensor], Evidence] | None,
         classes: Sequence[str],
         remembered: Remembered | None,
         *,
@@ -89,13 +88,12 @@ class Judge:
     ) -> None:
         """Finds the columns that the memory speaks of, and those that novelty is read from: all but tags.
 
+        `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
+
         Raises:
             RangeError: the memory speaks of actions the network does not have, or needs one logit per action.
         """
-        head = decide.head if isinstance(decide, RelationModel) else None
-        self._pair_head = (
-            head if isinstance(head, EvidenceHead) and head.parameterisation == "independent" else None
-        )
+        self._pair_evidence = pair_evidence
         self.remembered = remembered
         self.classes: tuple[str, ...] = tuple(classes)
         self._columns = torch.arange(len(classes))
@@ -105,7 +103,7 @@ class Judge:
         self._is_action = torch.tensor([name not in tags for name in self.classes], dtype=torch.bool)
 
     def _remember(self, remembered: Remembered, classes: Sequence[str]) -> None:
-        if self._pair_head is not None:
+        if self._pair_evidence is not None:
             raise RangeError(
                 "a memory needs a network with one logit per action; this one has two outputs for each. Leave "
                 "memory.safetensors out of the folder."
@@ -153,8 +151,8 @@ class Judge:
 
         So a network trained by cross-entropy is read as the tied exponential one is, and means what it meant.
         """
-        if self._pair_head is not None:
-            return self._pair_head.evidence_from(outputs)
+        if self._pair_evidence is not None:
+            return self._pair_evidence(outputs)
         outputs = outputs.float()
         return Evidence(exp_evidence(outputs), exp_evidence(-outputs))
 
