@@ -31,9 +31,9 @@ from mule.watching.engine.bundle import (
     read_bundle,
     write_bundle,
 )
+from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.judging import NO_TRACK
-from mule.watching.engine.telling import thumbnail_name
-from mule.watching.outputs.thumbnails import cut_out, png_bytes
+from mule.watching.thumbnails import cut_out, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
 

@@ -5,12 +5,13 @@ Also the facts of a source, and the report of reading it.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from mule.core.errors import RangeError, VideoError
 
@@ -139,7 +140,22 @@ class LiveStream:
         return _PASSWORD.sub("", self.address)
 
 
-VideoSource = VideoFile | ImageSequence | LiveStream
+@dataclass(frozen=True, eq=False)
+class FrameStream:
+    """Frames held in memory or made by a program: read once, forward. `mule.video.arrays.frame_stream` makes one."""
+
+    name: str
+    frames: Iterator[tuple[Fraction, Any]]
+    """Seconds since the first frame, and an array or tensor of pixels."""
+    rows: int
+    cols: int
+    frame_rate: Fraction
+
+    def __str__(self) -> str:
+        return self.name
+
+
+VideoSource = VideoFile | ImageSequence | LiveStream | FrameStream
 
 
 def video_source(
@@ -159,7 +175,7 @@ def video_source(
     Raises:
         VideoError: the address does not exist, or holds no images.
     """
-    if isinstance(address, VideoFile | ImageSequence | LiveStream):
+    if isinstance(address, VideoFile | ImageSequence | LiveStream | FrameStream):
         return address
     text = str(address)
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
