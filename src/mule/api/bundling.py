@@ -22,6 +22,7 @@ from mule.memory.taught import Remembered
 from mule.training.data import Noted
 from mule.training.experiments import experiment_of
 from mule.training.run_folder import RunFolder
+from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.bundle import (
     SCENE_BOXES,
     Bundle,
@@ -31,7 +32,6 @@ from mule.watching.engine.bundle import (
     read_bundle,
     write_bundle,
 )
-from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.judging import NO_TRACK
 from mule.watching.thumbnails import cut_out, png_bytes
 

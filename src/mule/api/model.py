@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from mule.api.exporting import DEFAULT_LIMIT, export_bundle
 from mule.api.memories import Examples, exemplars_in_table
 from mule.api.own_videos import DEFAULT_BACKBONE, OwnVideosPlan, train_on_own_videos
-from mule.api.predicting import Boxes, Frames, Prediction, example_row, predict_clip
+from mule.api.predicting import BoxRows, ClipArray, Prediction, example_row, predict_clip
 from mule.core.errors import RangeError
 from mule.memory.building import SeenActors
 from mule.memory.files import write_memory
@@ -32,12 +32,12 @@ from mule.watching.engine.bundle import (
     builtin_folder,
     read_bundle,
 )
-from mule.watching.engine.watch import watch
 from mule.watching.moments import Moment
+from mule.watching.watch import watch
 
 CLASSES_SHOWN = 5
 
-ArrayExamples = Sequence[tuple[Frames, Boxes]]
+ArrayExamples = Sequence[tuple[ClipArray, BoxRows]]
 """Pairs of a clip and the box of one person in it."""
 
 
@@ -142,21 +142,30 @@ class Model:
         """The actions the model knows, taught ones last."""
         return self._bundle.classes
 
-    def watch(self, source: str | Path | VideoSource, **options: Any) -> Iterator[Moment]:  # noqa: ANN401 - those of `mule.watch`
+    def watch(
+        self,
+        source: str | Path | VideoSource | Iterable[Any],
+        **options: Any,  # noqa: ANN401 - those of `mule.watch`
+    ) -> Generator[Moment, None, None]:
         """Watch a video and yield a moment for every key time.
 
         Args:
-            source: anything `mule.watch` accepts: a file, a folder of images, a camera, an address.
-            options: the keyword arguments of `mule.watch`. `every_s` defaults to what the model recommends.
+            source: anything `mule.watch` accepts: a file, a folder of images, a camera, an address, or frames.
+            options: the keyword arguments of `mule.watch`, except `model`.
+
+        >>> import numpy as np
+        >>> frames = (np.zeros((96, 128, 3), np.uint8) for _ in range(32))
+        >>> [moment.key_time_s for moment in Model.load("builtin").watch(frames, rate=16)]
+        [0.0, 1.0]
         """
-        return watch(source, model=self._bundle, **{"every_s": self.card.every_s, **options})
+        return watch(source, model=self._bundle, **options)
 
     def predict(
         self,
-        clip: Frames,
-        boxes: Boxes,
+        clip: ClipArray,
+        boxes: BoxRows,
         *,
-        objects: Boxes = (),
+        objects: BoxRows = (),
         rate: float | None = None,
         threshold: str = "known-95",
         min_probability: float = 0.5,
