@@ -2,7 +2,15 @@
 
 
 class MuleError(Exception):
-    """Something MULE was given cannot be used. The command line prints it without a traceback, exit code 2."""
+    """Something MULE was given cannot be used. The command line prints it without a traceback, exit code 2.
+
+    >>> import mule
+    >>> try:
+    ...     mule.auroc([0.1, 0.9], [True, True])
+    ... except mule.MuleError as error:
+    ...     print(error)
+    open-set metrics need known and novel actors; got 0 known actors of 2. Check which classes the split calls novel.
+    """
 
 
 class ShapeError(MuleError, ValueError):

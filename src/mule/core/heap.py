@@ -13,6 +13,11 @@ def keep_freed_memory() -> bool:
     first touch. Training and decoding ask for the same sizes over and over. The process then holds up to 2 GiB that it
     does not use. It concerns the whole process, so commands and worker processes of ours call this; the library never
     does it to a program that merely imports it.
+
+    >>> keep_freed_memory()  # doctest: +SKIP
+    True
+
+    Tests skip the example, because it changes the allocator of the whole process.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
