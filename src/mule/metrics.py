@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Values = object
 """One value per actor: an array, a tensor or a list. A wrong shape or type is refused in words."""
-ActorArray = Shaped[np.ndarray, "..."]
+AnyArray = Shaped[np.ndarray, "..."]
 PerResample = Float[np.ndarray, "*resamples"] | np.float64
 Counts = Int[np.ndarray, "*resamples thresholds"]
 
@@ -231,8 +231,8 @@ class OpenSetMetrics:
     """
 
     def __init__(self) -> None:
-        self._novelty: list[ActorArray] = []
-        self._is_novel: list[ActorArray] = []
+        self._novelty: list[AnyArray] = []
+        self._is_novel: list[AnyArray] = []
 
     def __len__(self) -> int:
         """Return the number of actors collected."""
@@ -315,7 +315,7 @@ def __getattr__(name: str) -> object:
     return made
 
 
-def _as_array(values: Values) -> ActorArray:
+def _as_array(values: Values) -> AnyArray:
     """Return an array, list or tensor as an array; tensors may be on any device, require gradients, or be bfloat16."""
     if hasattr(values, "detach"):
         tensor: Any = values
@@ -350,7 +350,7 @@ def _fpr_at_tpr(positives: Counts, negatives: Counts, tpr: float) -> PerResample
     return np.take_along_axis(negatives, first, axis=-1)[..., 0] / negatives[..., -1]
 
 
-def _require_labels(novelty: ActorArray, is_novel: ActorArray) -> None:
+def _require_labels(novelty: AnyArray, is_novel: AnyArray) -> None:
     if novelty.ndim != 1 or novelty.shape != is_novel.shape:
         raise ShapeError(
             "novelty and is_novel must have one entry per actor; "
@@ -365,7 +365,7 @@ def _require_labels(novelty: ActorArray, is_novel: ActorArray) -> None:
         raise RangeError(f"is_novel must be 0 or 1; got values from {is_novel.min()} to {is_novel.max()}.")
 
 
-def _checked_labels(novelty: ActorArray, is_novel: ActorArray) -> Bool[np.ndarray, " actors"]:
+def _checked_labels(novelty: AnyArray, is_novel: AnyArray) -> Bool[np.ndarray, " actors"]:
     _require_labels(novelty, is_novel)
     num_novel = np.count_nonzero(is_novel)
     if num_novel in (0, len(is_novel)):
@@ -377,7 +377,7 @@ def _checked_labels(novelty: ActorArray, is_novel: ActorArray) -> Bool[np.ndarra
     return is_novel.astype(bool, copy=False)
 
 
-def _require_novelty(novelty: ActorArray) -> None:
+def _require_novelty(novelty: AnyArray) -> None:
     if novelty.ndim != 1 or novelty.dtype.kind not in "fiu":
         raise ShapeError(
             f"novelty must be one number per actor; got shape {novelty.shape} and dtype {novelty.dtype}."

@@ -16,7 +16,7 @@ TYPER = {"app"}
 
 KNOWN_TWICE: dict[str, set[str]] = {
     "ACTORS_AT_ONCE": {"rivals.scores.dropout", "rivals.scores.features"},
-    "AnyArray": {"evaluation.charades", "evaluation.mean_ap"},
+    "AnyArray": {"evaluation.charades", "evaluation.mean_ap", "metrics"},
     "BOXES": {"runtime.graphs", "runtime.openvino"},
     "Boxes": {"data.batches.samples", "detection.boxes", "evaluation.ava", "video.transforms"},
     "CARD": {"runtime.exported", "training.run_folder"},
