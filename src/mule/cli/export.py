@@ -64,7 +64,7 @@ def _print(card: "ExportCard", out: Path) -> None:
     from rich.text import Text
 
     titles = ("clips", "actors", "objects", "outputs", "features", "evidence")
-    table = Table(*titles, title=Text(f"{card.target} and torch: largest relative difference"))
+    table = Table(*titles, title=Text(f"{card.target} against torch: largest relative difference"))
     for each in card.parity.scenes:
         counts = (each.num_clips, each.num_actors, each.num_objects)
         shares = (each.outputs, each.features, each.evidence)
