@@ -10,7 +10,7 @@ from tiny_runs import Heard, tiny_experiment
 
 from mule.data.split.splits import ClassSets, Rules
 from mule.data.table.table import ActorTable
-from mule.inference.outputs import NO_READOUT, outputs_of
+from mule.inference.running import NO_READOUT, outputs_of
 from mule.inference.sides import read_side
 from mule.training.build import build_parts, load_run, run_experiment
 from mule.training.loop import validated

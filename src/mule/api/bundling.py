@@ -13,8 +13,8 @@ import torch
 from mule.api.memories import model_fingerprint, remember_run
 from mule.core.config import Experiment, StageData
 from mule.core.files import sha256_of
-from mule.inference.output_files import OutputsOf
 from mule.inference.outputs import SideOutputs
+from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune_memory

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mule.core.errors import RangeError
-from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.remembering import remembered_of
+from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.sides import TRAIN, VAL
 from mule.inference.table_actors import seen_in_table
 from mule.memory.building import SeenActors, known_among, left_out_sentence, usable_among

@@ -10,9 +10,10 @@ import torch
 from mule.core.errors import RangeError
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
-from mule.inference.outputs import SideOutputs, outputs_of
+from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import seen_actors
-from mule.inference.sides import Side, TableRows, table_side
+from mule.inference.running import outputs_of
+from mule.inference.sides import ActorRows, SideBatches, table_side
 from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered
 from mule.training.build import LoadedRun, load_run
@@ -87,9 +88,9 @@ def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
     return replace(table, classes=(*table.classes, *missing), labels=labels)
 
 
-def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
+def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> SideBatches:
     """Build a side of a few examples: this process reads them, and all must be readable."""
     loading = run.experiment.loading.model_copy(update={"workers": 0, "unreadable_share": 0.0})
     experiment = run.experiment.model_copy(update={"loading": loading})
-    rows = TableRows(table, videos_of(set(table.video_names), folder))
+    rows = ActorRows(table, videos_of(set(table.video_names), folder))
     return table_side(experiment, rows, name="examples", classes=run.classes)
