@@ -42,26 +42,26 @@ Chosen = Bool[np.ndarray, " actors"]
 
 @dataclass(frozen=True)
 class Taught:
-    """What teaching one action changed, on actors of clips that no exemplar is from."""
+    """What teaching one action changed, measured on clips without exemplars."""
 
     average_precision: float
-    """Of the taught action among all of them."""
+    """Of the taught action, over all tested actors."""
     flagged_before: float
-    """Share of those doing it that are called novel."""
+    """Share of the actors doing it that are flagged as novel."""
     flagged_after: float
     others_before: float
-    """The same of novel actors that do not do it: they are still novel."""
+    """The same for novel actors that do not do it; they stay novel."""
     others_after: float
     known_flagged_before: float
     known_flagged_after: float
     known_map_before: float
-    """Closed-set mAP of known actors, network and memory together."""
+    """Closed-set mAP of known actors, by network and memory together."""
     known_map_after: float
 
 
 @dataclass(frozen=True)
 class TeachingPlan:
-    """What is tried."""
+    """Which run to measure, and how."""
 
     run_dir: Path
     side: str | None
@@ -69,11 +69,11 @@ class TeachingPlan:
     num_examples: int
     num_draws: int
     test_clips: int | None = None
-    """Of a test side of Stage; None is as many as the benchmark has."""
+    """Clips of a test side of Stage; None takes the benchmark's number."""
 
 
 def mean_of(found: Sequence[Taught]) -> Taught:
-    """The mean of every number."""
+    """Return the mean of every number."""
     return Taught(
         **{each.name: float(np.mean([getattr(one, each.name) for one in found])) for each in fields(Taught)}
     )
@@ -83,7 +83,7 @@ class TeachingTest:
     """A run, its memory, and the actors it is tested on."""
 
     def __init__(self, plan: TeachingPlan, settings: Sequence[str]) -> None:
-        """Looks at the sides that are needed, unless their outputs are kept."""
+        """Run the network on the sides that are needed, unless their outputs are cached."""
         experiment = experiment_of(plan.run_dir, settings)
         self.side = plan.side or sides_under_test(experiment)[0]
         require_sides(experiment, [self.side])
@@ -94,7 +94,7 @@ class TeachingTest:
         self._before = self._seen(self._untaught)
 
     def novel_actions(self, *, num_examples: int) -> list[str]:
-        """Actions that were not taught and that enough novel actors do to learn from some and be tested on others."""
+        """Return the novel actions with enough actors to teach from some and test on others."""
         truth = self.test.truth
         counts = {
             name: int((truth.labels[:, at] & truth.is_novel).sum())
@@ -105,12 +105,12 @@ class TeachingTest:
         if not found:
             raise RangeError(
                 f"the {self.side} side must have a novel action that {2 * num_examples} actors do; it has "
-                f"{', '.join(f'{name} ({count})' for name, count in counts.items()) or 'none'}. Ask for fewer examples."
+                f"{', '.join(f'{name} ({count})' for name, count in counts.items()) or 'none'}. Use fewer examples."
             )
         return found
 
     def taught(self, action: str, *, num_examples: int, seed: int) -> Taught:
-        """What changes when the action is taught from so many of its actors, drawn by the seed."""
+        """Teach an action from some of its actors, drawn by the seed, and measure what changes."""
         truth, column = self.test.truth, self.test.truth.classes.index(action)
         does = truth.labels[:, column] & truth.is_novel
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(does))[:num_examples]
@@ -157,7 +157,7 @@ class TeachingTest:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is said of every actor of the test side."""
+    """What the model says of every actor of the test side."""
 
     classes: tuple[str, ...]
     order: Float[np.ndarray, "actors classes"]
@@ -165,7 +165,7 @@ class _Seen:
 
 
 def report(plan: TeachingPlan, settings: Sequence[str], out: Path) -> str:
-    """Teaches every novel action, draw by draw, and writes what was found as part of a page."""
+    """Teach every novel action, draw by draw, and write the results as a page."""
     test = TeachingTest(plan, settings)
     found: dict[str, Taught] = {}
     for action in test.novel_actions(num_examples=plan.num_examples):
@@ -185,10 +185,10 @@ def _page(plan: TeachingPlan, side: str, test: SideOutputs, found: dict[str, Tau
     yield f"# Actions taught from {plan.num_examples} examples"
     yield ""
     yield (
-        f"Run `{plan.run_dir.name}`, {side} side, {test.num_actors} actors. Each novel action alone is taught to the finished "
-        f"run from {plan.num_examples} of its actors, {plan.num_draws} times from others; numbers are of actors in clips that "
-        "no exemplar is from, means over the draws. Flagged: above the threshold that promises at most "
-        f"{ALARM_RATE:.0%} of known actors. Nothing is trained, and nothing was set by a novel actor."
+        f"Run `{plan.run_dir.name}`, {side} side, {test.num_actors} actors. Each novel action is taught by itself "
+        f"from {plan.num_examples} of its actors, {plan.num_draws} times with different ones. Numbers are means over these "
+        "draws, measured on clips without exemplars. Flagged: above the threshold that promises to flag at most "
+        f"{ALARM_RATE:.0%} of known actors. Nothing is retrained, and no novel actor sets a threshold."
     )
     yield ""
     yield "| action | AP | flagged before | after | other novel flagged before | after | known flagged before | after | known mAP before | after |"
@@ -201,7 +201,7 @@ def _page(plan: TeachingPlan, side: str, test: SideOutputs, found: dict[str, Tau
 
 
 def _against_goal(whole: Taught) -> Iterator[str]:
-    """The goal of the benchmark, met or not, in words."""
+    """Say which goals of the benchmark are met."""
     halved = whole.flagged_before > 0 and whole.flagged_after <= whole.flagged_before / 2
     map_change = whole.known_map_after - whole.known_map_before
     flag_change = whole.known_flagged_after - whole.known_flagged_before

@@ -1,8 +1,8 @@
 """Open-set metrics of one novelty score: pure numpy, exact on ties, never flipped.
 
-Larger scores mean more novel. An actor is *flagged* as novel at a threshold when its novelty is at or above it,
-and *accepted* as known when it is at or below it. Equal scores share a threshold, so no metric depends on the
-order of the actors. Scores are sorted once, into an `OperatingCurve`; everything else is counting.
+Larger scores mean more novel. An actor is *flagged* as novel at a threshold when its novelty is at or above
+it, and *accepted* as known when it is at or below it. Equal scores share a threshold, so no metric depends on
+the order of the actors. Scores are sorted once, into an `OperatingCurve`; everything else is counting.
 
 Functions take one value per actor: a numpy array, a list, or a torch tensor, which may require gradients.
 `OpenSetMetrics` collects batches. `TorchOpenSetMetrics` is the same as a torchmetrics `Metric`, for a
@@ -41,8 +41,8 @@ NOMINAL_TPR = 0.95
 class OperatingCurve:
     """The number of novel and known actors flagged at each distinct threshold, from the highest down.
 
-    The last entry counts everybody. Leading axes, if any, are resamples of the same actors; each metric then returns
-    one value per resample.
+    The last entry counts everybody. Leading axes, if any, are resamples of the same actors; each metric then
+    returns one value per resample.
     """
 
     thresholds: Float[np.ndarray, " thresholds"]
@@ -280,7 +280,8 @@ def _torch_open_set_metrics() -> "type[Metric]":
     class TorchOpenSetMetrics(Metric):
         """`OpenSetMetrics` as a torchmetrics `Metric`; `compute` returns a scalar tensor for each metric.
 
-        Scores of all processes are gathered before they are ranked, so distributed results equal those of one process.
+        Scores of all processes are gathered before they are ranked, so distributed results equal those of one
+        process.
         """
 
         is_differentiable = False

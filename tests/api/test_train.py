@@ -3,8 +3,10 @@
 import shutil
 
 import pytest
+from typer.testing import CliRunner
 
 from mule import Model
+from mule.cli.main import app
 from mule.core.config import load_experiment
 from mule.core.errors import TooFewActors, VideoError
 from mule.data.split.splits import read_split
@@ -92,3 +94,28 @@ def test_what_is_missing_is_said_before_training(videos, tmp_path):
     with pytest.raises(VideoError, match="empty"):
         Model.train(table, videos=tmp_path / "empty", out=tmp_path / "m", backbone="tiny")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((), "and nobody similar is remembered"),
+        (
+            ("--no-memory",),
+            "no memory; a person is novel if the network finds little evidence for any known action",
+        ),
+    ],
+)
+def test_the_command_says_what_it_made(trained, tmp_path, options, sentence):
+    _, out = trained
+    run_dir = out.with_name("model.training") / "run"
+    arguments = ["bundle", str(run_dir), "--out", str(tmp_path / "made"), "--name", "mine", *options]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert sentence in outcome.stdout
+    assert f"next: mule watch SOURCE --model {tmp_path / 'made'}" in outcome.stdout
+    for jargon in ("Fisher", "PE of log", "vacuity"):
+        assert jargon not in outcome.stdout
+    made = Model.load(tmp_path / "made")
+    assert made.card.name == "mine"
+    assert ("no memory" in repr(made)) == bool(options)

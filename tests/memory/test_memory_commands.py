@@ -147,7 +147,7 @@ def test_a_memory_of_another_model_is_not_merged(file, tmp_path):
     memory = small_memory(60, seed=4, video="w")
     write_memory(other, Remembered(replace(memory, model="0" * 64)))
     outcome = mule("memory", "merge", file, other, "--out", tmp_path / "both")
-    assert f"{other}: must hold features of the model that asks" in str(outcome.exception)
+    assert f"{other}: must be a memory of this model" in str(outcome.exception)
     assert not (tmp_path / "both").exists()
 
 

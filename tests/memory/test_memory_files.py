@@ -70,9 +70,7 @@ def test_what_was_written_comes_back_bit_for_bit(tmp_path, kind):
 
 
 def test_another_model_is_refused(written):
-    with pytest.raises(
-        MemoryFileError, match=r"memory.safetensors: must hold features of the model that asks, cdcd"
-    ):
+    with pytest.raises(MemoryFileError, match=r"memory.safetensors: must be a memory of this model, cdcd"):
         read_memory(written, model=OTHER_MODEL)
 
 
@@ -118,13 +116,13 @@ def test_a_card_that_is_no_card_is_refused(written, card):
 
 
 def test_a_folder_is_no_memory(tmp_path):
-    with pytest.raises(MemoryFileError, match="must be a file of a memory; it is a folder"):
+    with pytest.raises(MemoryFileError, match="must be a memory file; it is a folder"):
         read_memory(tmp_path)
 
 
 def test_a_card_that_lacks_something_is_refused(written):
     rewritten(written, card={"kernel": {"num_neighbours": 5}})
-    with pytest.raises(MemoryFileError, match="its card is not whole"):
+    with pytest.raises(MemoryFileError, match="must have a complete card"):
         read_memory(written)
 
 
@@ -133,7 +131,9 @@ def test_a_changed_number_or_name_is_noticed(written, word):
     content = bytearray(written.read_bytes())
     content[-3 if word is None else content.index(word) + len(word) + 5] ^= 1
     written.write_bytes(content)
-    with pytest.raises(MemoryFileError, match=r"memory.safetensors: (damaged|its card is not whole|must be)"):
+    with pytest.raises(
+        MemoryFileError, match=r"memory.safetensors: (damaged|must have a complete card|must be)"
+    ):
         read_memory(written)
 
 
@@ -150,15 +150,15 @@ def test_a_memory_of_before_has_no_digest_of_its_card_and_is_read(written):
 def test_what_is_no_memory_is_refused(tmp_path, content):
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
-    with pytest.raises(MemoryFileError, match=r"m\.safetensors: damaged, cut short or no memory"):
+    with pytest.raises(MemoryFileError, match=r"m\.safetensors: must be a complete memory file"):
         read_memory(path)
 
 
 def test_a_file_cut_short_or_missing_is_refused(written, tmp_path):
     written.write_bytes(written.read_bytes()[:-100])
-    with pytest.raises(MemoryFileError, match="damaged, cut short"):
+    with pytest.raises(MemoryFileError, match="must be a complete memory file"):
         read_memory(written)
-    with pytest.raises(MemoryFileError, match="there is no such file"):
+    with pytest.raises(MemoryFileError, match="it does not exist"):
         read_memory(tmp_path / "nothing")
     path = tmp_path / "weights.safetensors"
     path.write_bytes(safetensors.torch.save({"w": torch.ones(1)}))

@@ -1,4 +1,4 @@
-"""Kernel weights, trust and vacuity, on cases worked by hand and in a slow loop."""
+"""NeighbourKernel weights, trust and vacuity, on cases worked by hand and in a slow loop."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,8 @@ import torch
 from remembered_worlds import MODEL, calibrated_memory, clustered, held_out, places, small_memory
 
 from mule.core.errors import NotFitted, RangeError, TooFewActors
-from mule.memory.memory import EvidenceMemory, Kernel, unit_features
-from mule.memory.search import entry_scales, reach_of, vacuity_novelty, weigh
+from mule.memory.memory import EvidenceMemory, NeighbourKernel, unit_features
+from mule.memory.search import entry_scales, memory_vacuity_novelty, reach_of, weigh
 
 
 def two_entries(reach=2.0):
@@ -21,7 +21,7 @@ def two_entries(reach=2.0):
         scales=torch.tensor([0.5, 1.0]),
         places=places(2),
         class_names=("a", "b"),
-        kernel=Kernel(2, 0.8, reach, 10.0),
+        kernel=NeighbourKernel(2, 0.8, reach, 10.0),
         model=MODEL,
     )
 
@@ -48,7 +48,7 @@ def test_weights_are_the_formula_on_a_case_worked_by_hand():
     expected = [1.0, math.exp(-2 / 1.6)]
     assert weighed.weight[0].tolist() == pytest.approx(expected, rel=1e-6)
     assert weighed.trust.item() == pytest.approx(sum(expected) / 2, rel=1e-6)
-    novelty = vacuity_novelty(weighed)
+    novelty = memory_vacuity_novelty(weighed)
     assert novelty.rank.item() == pytest.approx(-math.log(sum(expected) / 2), rel=1e-6)
     assert novelty.value.item() == pytest.approx(1 - sum(expected) / 2, rel=1e-6)
 
@@ -81,11 +81,11 @@ def test_trust_lies_above_zero_and_up_to_one():
 
 
 def test_the_farther_an_actor_the_less_trust_and_never_a_tie():
-    memory = replace(two_entries(), kernel=Kernel(2, 0.8, 0.001, 10.0))
+    memory = replace(two_entries(), kernel=NeighbourKernel(2, 0.8, 0.001, 10.0))
     angles = torch.linspace(torch.pi, 1.25 * torch.pi, 20)
     weighed = weigh(memory, torch.stack([angles.cos(), angles.sin()], dim=1))
     assert weighed.trust.max().item() == 0.0  # too small for a plain number
-    assert (vacuity_novelty(weighed).rank.diff() > 0).all()
+    assert (memory_vacuity_novelty(weighed).rank.diff() > 0).all()
 
 
 def test_order_of_entries_and_length_of_features_change_nothing():
@@ -114,15 +114,15 @@ def test_an_actor_whose_own_clip_is_left_out_is_trusted_less():
 
 def test_what_cannot_be_measured_is_refused():
     memory = small_memory()
-    with pytest.raises(NotFitted, match="ρ is not set"):
+    with pytest.raises(NotFitted, match="ρ must be set"):
         weigh(memory, memory.features)
     with pytest.raises(TooFewActors, match="held-out known actors; got none"):
         reach_of(memory, memory.features[:0])
-    with pytest.raises(TooFewActors, match="must have 60 others from other clips"):
+    with pytest.raises(TooFewActors, match="must have 60 neighbours from other clips"):
         entry_scales(memory.features, memory.places.group_index, num_neighbours=60)
     with pytest.raises(RangeError, match="must differ from its k-th neighbour, k = 1; 3 do not"):
         entry_scales(torch.ones(3, 1), torch.arange(3), num_neighbours=1)
     with pytest.raises(RangeError, match="num_neighbours must be at least 1"):
-        Kernel(0, 1.0)
+        NeighbourKernel(0, 1.0)
     with pytest.raises(RangeError, match="reach must be a finite number above zero; got nan"):
-        Kernel(1, 1.0, math.nan)
+        NeighbourKernel(1, 1.0, math.nan)

@@ -142,4 +142,4 @@ def test_only_what_fits_the_run_is_taught(run_dir, videos, tmp_path):
     write_memory(place, replace(content, memory=replace(content.memory, model="0" * 64), held_out=None))
     outcome = mule("teach", run_dir, "--class", "fly", *arguments)
     assert isinstance(outcome.exception, MemoryFileError)
-    assert "features of the model that asks" in str(outcome.exception)
+    assert "a memory of this model" in str(outcome.exception)

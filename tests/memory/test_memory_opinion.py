@@ -14,7 +14,7 @@ from strategies import evidences, unchecked
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence, opinion_from
-from mule.memory.memory import EvidenceMemory, Kernel
+from mule.memory.memory import EvidenceMemory, NeighbourKernel
 from mule.memory.opinion import (
     EVIDENCE_SCALES,
     agreement_novelty,
@@ -40,7 +40,7 @@ def hand_memory():
         scales=torch.ones(3),
         places=places(3, per_group=1),
         class_names=("a", "b"),
-        kernel=Kernel(2, 1.0, 1.0, 10.0),
+        kernel=NeighbourKernel(2, 1.0, 1.0, 10.0),
         model=MODEL,
     )
 
@@ -100,7 +100,7 @@ def test_fusing_with_a_memory_without_entries_changes_nothing():
 
 
 def test_far_from_all_memory_adds_nothing_and_the_discounted_opinion_is_vacuous():
-    memory = replace(calibrated_memory(), kernel=Kernel(5, 0.3, 0.01, 10.0))
+    memory = replace(calibrated_memory(), kernel=NeighbourKernel(5, 0.3, 0.01, 10.0))
     weighed = weigh(memory, -torch.ones(3, 12))
     assert weighed.trust.max().item() < 1e-30
     said = network(3)
@@ -177,14 +177,14 @@ def test_what_does_not_fit_is_refused():
     weighed = weigh(memory, clustered(6, seed=3)[0])
     with pytest.raises(ShapeError, match="same actors and actions"):
         fused(network(6, classes=3), memory_evidence(memory, weighed))
-    with pytest.raises(NotFitted, match="S is not set"):
+    with pytest.raises(NotFitted, match="S must be set"):
         memory_evidence(replace(memory, kernel=replace(memory.kernel, evidence_scale=None)), weighed)
     with pytest.raises(RangeError, match="trust must lie from 0 to 1"):
         discounted(opinion_from(network(6)), torch.full((6,), 1.5))
     with pytest.raises(ShapeError, match="labels must have one entry per actor and class"):
         unchecked(best_evidence_scale)(memory, weighed, network=network(6), labels=torch.zeros(6, 3))
     nobody = weigh(memory, torch.zeros(0, 12))
-    with pytest.raises(TooFewActors, match="S is chosen on held-out known actors; got none"):
+    with pytest.raises(TooFewActors, match="S must be chosen on held-out known actors; got none"):
         best_evidence_scale(memory, nobody, network=network(0), labels=torch.zeros(0, 4))
     with pytest.raises(ShapeError, match="neighbours must be entries of this memory of 3"):
         class_weights(hand_memory(), weighed)

@@ -11,7 +11,7 @@ from strategies import unchecked
 from mule.core.errors import RangeError, ShapeError
 from mule.memory import search
 from mule.memory.memory import unit_features
-from mule.memory.search import NOBODY, EntrySearch, SearchUnavailable, recall
+from mule.memory.search import NO_ENTRY, EntrySearch, SearchUnavailable, recall
 
 
 def sphere(count, seed, dim=9):
@@ -32,7 +32,7 @@ def test_nobody_is_nearest_to_no_actors_and_in_a_memory_without_entries():
     nothing = EntrySearch(entries, torch.arange(5)).nearest(entries[:0], 3)
     assert nothing.index.shape == nothing.distance.shape == (0, 3)
     empty = EntrySearch(entries[:0], torch.arange(0)).nearest(entries, 3)
-    assert (empty.index == NOBODY).all()
+    assert (empty.index == NO_ENTRY).all()
     assert torch.isinf(empty.distance).all()
 
 
@@ -62,7 +62,7 @@ def test_where_too_few_are_allowed_the_rest_is_nobody():
     found = EntrySearch(entries, torch.tensor([0, 0, 0, 1])).nearest(
         entries[:1], 3, excluding=torch.tensor([0])
     )
-    assert found.index.tolist() == [[3, NOBODY, NOBODY]]
+    assert found.index.tolist() == [[3, NO_ENTRY, NO_ENTRY]]
     assert torch.isinf(found.distance[0, 1:]).all()
 
 
@@ -135,7 +135,7 @@ def test_bad_questions_are_refused():
     ready = EntrySearch(entries, torch.arange(10))
     with pytest.raises(RangeError, match="num_neighbours must be at least 1; got 0"):
         ready.nearest(entries, 0)
-    with pytest.raises(ShapeError, match="queries must have 9 dimensions as the memory has; got 8"):
+    with pytest.raises(ShapeError, match="queries must have 9 dimensions, as the memory has; got 8"):
         unchecked(EntrySearch.nearest)(ready, entries[:, :8], 2)
     with pytest.raises(RangeError, match="share_probed must lie above 0"):
         EntrySearch(entries, torch.arange(10), share_probed=0.0)

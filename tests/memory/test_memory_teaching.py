@@ -282,7 +282,7 @@ def test_actors_without_finite_features_are_neither_remembered_nor_taught_from(n
     actors = seen(9, seed=0)
     features = actors.features.clone()
     features[4, 2] = nothing
-    with pytest.raises(NotFinite, match="finite features; 1 of 9 have not, the first is actor 4"):
+    with pytest.raises(NotFinite, match="finite features; 1 of 9 do not, the first is actor 4"):
         replace(actors, features=features)
 
 
@@ -298,16 +298,16 @@ def test_what_cannot_be_taught_is_refused(world):
         teach_action(world.remembered, replace(ten, labels=torch.zeros(10, 4)), class_name="new")
     taught = teach_action(world.remembered, ten, class_name="new")
     with pytest.raises(
-        RangeError, match=r"got 'new', known are .*\. Forget it first, then teach it from all"
+        RangeError, match=r"got 'new'. Known actions: .*\. Forget it first, then teach it from all"
     ):
         teach_action(taught, ten, class_name="new")
-    with pytest.raises(RangeError, match="taught actions must be different, and remembered; got new, new"):
+    with pytest.raises(RangeError, match="taught actions must be different and remembered; got new, new"):
         replace(taught, taught=taught.taught * 2)
     with pytest.raises(NotFinite, match="every number of the taught action 'new' must be finite"):
         replace(taught.taught[0], offset=float("nan"))
     with pytest.raises(RangeError, match="slope must be above zero"):
         replace(taught.taught[0], slope=0.0)
-    with pytest.raises(ShapeError, match=r"outputs must be those of action 0, .*; got 7 columns"):
+    with pytest.raises(ShapeError, match=r"outputs must have a column each for action 0, .*; got 7 columns"):
         unchecked(outputs_with_taught)(taught, torch.zeros(2, 7), torch.zeros(2, 24))
     with pytest.raises(RangeError, match="memory and held-out actors must have features of one model"):
         Remembered(world.remembered.memory, replace(held_out(), model="0" * 64))

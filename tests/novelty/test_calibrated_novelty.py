@@ -225,11 +225,11 @@ def test_what_cannot_be_calibrated_is_refused():
         fitted_on(torch.arange(30.0).where(torch.arange(30) != 3, torch.nan))
     with pytest.raises(ShapeError, match=r"one floating-point number per actor; got \(30, 1\)"):
         unchecked(CalibratedScore.fit)(CalibratedScore(), torch.zeros(30, 1))
-    with pytest.raises(NotFitted, match="CalibratedScore has not seen held-out known actors"):
+    with pytest.raises(NotFitted, match="CalibratedScore must be fitted on held-out known actors"):
         CalibratedScore()(torch.zeros(3))
     with pytest.raises(NotFinite, match="the first is inf at actor 0"):
         fitted_on(normal(30))(torch.tensor([math.inf]))
     with pytest.raises(RangeError, match=r"between 0 and 1; got 1\.5"):
         in_words(1.5, num_held_out=10)
-    with pytest.raises(RangeError, match="at least one held-out actor"):
+    with pytest.raises(RangeError, match="num_held_out must be at least 1"):
         in_words(0.5, num_held_out=0)

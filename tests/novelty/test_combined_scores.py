@@ -137,7 +137,7 @@ def test_a_combined_score_is_saved_with_the_state(tmp_path):
 
 def test_what_cannot_be_combined_is_refused():
     score, novelty = CombinedScore(2), torch.arange(60.0).reshape(30, 2)
-    with pytest.raises(NotFitted, match="CalibratedScore has not seen"):
+    with pytest.raises(NotFitted, match="CalibratedScore must be fitted"):
         score(novelty)
     with pytest.raises(ShapeError, match=r"one column per score, \(actors, 2\); got \(30, 3\)"):
         score.statistic(torch.zeros(30, 3))
@@ -149,5 +149,5 @@ def test_what_cannot_be_combined_is_refused():
         CombinedScore(0)
     with pytest.raises(RangeError, match="rule must be one of fisher, cauchy; got 'stouffer'"):
         unchecked(CombinedScore.__init__)(CombinedScore(1), 2, rule="stouffer")
-    with pytest.raises(RangeError, match="at least 2 folds; got 1"):
+    with pytest.raises(RangeError, match="num_folds must be at least 2; got 1"):
         folds_of(torch.arange(3), num_folds=1)

@@ -194,9 +194,9 @@ def test_what_cannot_be_watched_is_refused():
         alarm_after(torch.zeros(0))
     with pytest.raises(RangeError, match=r"must lie between 0 and 1; got 0\.0"):
         DriftAlarm(false_alarm_rate=0.0)
-    with pytest.raises(NotFitted, match="DriftAlarm has not seen"):
+    with pytest.raises(NotFitted, match="DriftAlarm must be fitted"):
         DriftAlarm().watch(torch.zeros(1), torch.zeros(1, dtype=torch.int64))
-    with pytest.raises(NotFitted, match="DriftAlarm has not seen"):
+    with pytest.raises(NotFitted, match="DriftAlarm must be fitted"):
         DriftAlarm().restart()
     alarm = alarm_after(torch.arange(30.0))
     with pytest.raises(NotFinite, match="the first is nan at actor 1"):

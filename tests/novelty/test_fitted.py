@@ -29,7 +29,7 @@ def test_a_score_is_never_fitted_on_an_actor_without_known_actions():
 
 def test_a_score_that_has_seen_nobody_refuses_to_judge():
     evidence, _ = known_actors()
-    with pytest.raises(NotFitted, match="ClassNormalisedEvidence has not seen known actors yet"):
+    with pytest.raises(NotFitted, match="ClassNormalisedEvidence must be fitted on known actors"):
         ClassNormalisedEvidence(4)(evidence)
     one = Evidence(positive=torch.ones(1, 4), negative=torch.ones(1, 4))
     with pytest.raises(TooFewActors, match="at least 2 known actors; got 1"):

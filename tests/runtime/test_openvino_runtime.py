@@ -10,6 +10,7 @@ import torch
 from tiny_extraction import render, tiny_recipe
 from torch import nn
 
+from bench.quantise import agreement, quantised
 from mule.core.errors import NotFinite, RangeError, ShapeError, TooFewActors
 from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, Stem
@@ -27,7 +28,6 @@ from mule.runtime.openvino import (
     converted,
     require_openvino,
 )
-from mule.runtime.quantise import agreement, quantised
 
 if find_spec("openvino") is None:
     pytest.skip("needs OpenVINO: pip install 'mule[openvino]'", allow_module_level=True)

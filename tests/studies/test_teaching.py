@@ -59,5 +59,5 @@ def test_every_novel_action_is_taught_and_measured(run_dir, tmp_path):
 
 
 def test_more_examples_than_there_are_actors_are_refused(run_dir):
-    with pytest.raises(RangeError, match="Ask for fewer examples"):
+    with pytest.raises(RangeError, match="Use fewer examples"):
         TeachingTest(TeachingPlan(run_dir, None, 500, 1, CLIPS), []).novel_actions(num_examples=500)

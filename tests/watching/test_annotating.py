@@ -1,14 +1,16 @@
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import header, moment, opinion, seen, three_moments
 
 from mule.core.errors import RangeError, VideoError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
+from mule.watching.outputs import annotating, lettering
 from mule.watching.outputs.annotating import (
     KNOWN_RGB,
     NOVEL_RGB,
@@ -19,7 +21,7 @@ from mule.watching.outputs.annotating import (
     shown_between,
     write_annotated,
 )
-from mule.watching.outputs.lettering import line_rows, text_alpha, writable
+from mule.watching.outputs.lettering import letters_without_font, line_rows, runs, text_alpha
 from mule.watching.outputs.results import frames_at_rate
 
 LEFT, RIGHT = (0.1, 0.2, 0.3, 0.8), (0.5, 0.4, 0.9, 0.9)
@@ -92,6 +94,7 @@ def test_moments_are_asked_for_one_ahead_and_no_further():
 # ---- lettering
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_every_text_can_be_drawn_and_covers_between_nothing_and_all(text):
     alpha = text_alpha(text, 9.0)
@@ -102,16 +105,54 @@ def test_every_text_can_be_drawn_and_covers_between_nothing_and_all(text):
 
 def test_every_printable_ascii_character_looks_different():
     letters = [chr(number) for number in range(33, 127)]
-    pictures = {writable(letter) for letter in letters}
-    assert pictures == set(letters)
+    assert letters_without_font(letters) == ""
     shapes = {text_alpha(letter, 14.0).tobytes() for letter in letters}
     assert len(shapes) == len(letters)
 
 
-def test_accents_fall_away_and_other_scripts_become_frames():
-    assert writable("Čaj – é\u202e") == "Caj – e"
-    assert writable("走") == "�"
-    np.testing.assert_array_equal(text_alpha("走", 9.0), text_alpha("ש", 9.0))
+def test_capitals_are_as_high_as_asked_for_and_accents_fit_the_line():
+    for capital_px in (7.0, 20.0, 41.0):
+        rows = np.flatnonzero((text_alpha("H", capital_px) > 0.5).any(axis=1))
+        assert rows[-1] - rows[0] + 1 == pytest.approx(capital_px, abs=1.5)
+        tall = text_alpha("ÅÇŐgj", capital_px)
+        assert tall[0].max() == tall[-1].max() == 0
+
+
+def test_invisible_characters_are_left_out():
+    np.testing.assert_array_equal(text_alpha("ab\u202ec\u200b", 9.0), text_alpha("abc", 9.0))
+
+
+def test_each_character_is_drawn_in_a_font_that_has_it(monkeypatch, tmp_path):
+    """Of two made-up fonts the first has Latin letters, the second Arabic ones; nothing has a character of Chinese."""
+    own, latin, arabic = Path(), tmp_path / "latin.ttf", tmp_path / "arabic.ttf"
+    monkeypatch.setattr(lettering, "_font_files", lambda: (latin, arabic))
+    has = {latin: "abc #12%�", arabic: "مشي"}
+    monkeypatch.setattr(lettering, "_has", lambda path, letter: letter in has[path])
+    lettering.font_with.cache_clear()
+    try:
+        assert runs("ab 12%") == [(latin, "ab 12%")]
+        assert runs("#1 مشي شيم 2%") == [
+            (latin, "#1"),
+            (own, " "),
+            (arabic, "مشي شيم"),
+            (own, " "),
+            (latin, "2%"),
+        ]
+        assert runs("aمشيb") == [(latin, "a"), (arabic, "مشي"), (latin, "b")]
+        assert runs("a走\u0301b") == [(latin, "a�b")]
+        assert letters_without_font(["abc 走る", "走"]) == "走る"
+    finally:
+        lettering.font_with.cache_clear()
+
+
+def test_a_class_that_no_font_can_write_is_reported_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(annotating, "letters_without_font", lambda names: "走" if "走る" in names else "")
+    frames = [(number / 25, grey()) for number in range(3)]
+    for classes, expected in ((["walk"], []), (["walk", "走る"], ["no installed font has 走"])):
+        caplog.clear()
+        write_annotated(tmp_path / "a.mp4", frames, [], header=header(classes), rate=Fraction(25))
+        assert len(caplog.messages) == len(expected)
+        assert all(each in text for each, text in zip(expected, caplog.messages, strict=True))
 
 
 # ---- drawing

@@ -32,7 +32,8 @@ def export_bundle(
         bundle: the model.
         target: `onnx` or `openvino`.
         out: the folder to make; it must not exist yet.
-        size: rows and columns of the clips, in pixels; None is 3 to 4, with the short side the model was validated on.
+        size: rows and columns of the clips, in pixels; None is 3 to 4, with the short side the model was
+            validated on.
         limit: largest difference from torch that passes, relative to the largest number of the same output.
     """
     runtime = _target(target)

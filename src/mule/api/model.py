@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from mule.api.exporting import DEFAULT_LIMIT, export_bundle
 from mule.api.memories import Examples, exemplars_in_table
 from mule.api.own_videos import DEFAULT_BACKBONE, OwnVideosPlan, train_on_own_videos
-from mule.api.predicting import Boxes, Frames, Prediction, example_row, predict_clip
+from mule.api.predicting import BoxRows, ClipArray, Prediction, example_row, predict_clip
 from mule.core.errors import RangeError
 from mule.memory.building import SeenActors
 from mule.memory.files import write_memory
@@ -37,7 +37,7 @@ from mule.watching.watch import watch
 
 CLASSES_SHOWN = 5
 
-ArrayExamples = Sequence[tuple[Frames, Boxes]]
+ArrayExamples = Sequence[tuple[ClipArray, BoxRows]]
 """Pairs of a clip and the box of one person in it."""
 
 
@@ -95,16 +95,18 @@ class Model:
     ) -> "Model":
         """Train a model on your own videos: split the table, train, remember and calibrate.
 
-        The split, the feature maps and the run are kept in a folder beside `out` that ends in `.training`; an interrupted
-        training continues from there. `mule evaluate run OUT.training/run` measures the result.
+        The split, the feature maps and the run are kept in a folder beside `out` that ends in `.training`; an
+        interrupted training continues from there. `mule evaluate run OUT.training/run` measures the result.
 
         Args:
             table: people and their actions, .csv or .parquet (see docs/QUICKSTART.md).
             videos: the folder of the videos.
             out: the folder of the model to make; it must not exist yet.
             weights: file of the backbone's weights; by default the one that `mule weights pull` fetched.
-            backbone: a backbone of `mule weights list`, whose weights stay as they are, or `tiny`, trained from scratch.
-            novel: actions to hold out of training, to measure how well the model notices them. By default it learns all.
+            backbone: a backbone of `mule weights list`, whose weights stay as they are, or `tiny`, trained
+                from scratch.
+            novel: actions to hold out of training, to measure how well the model notices them. By default it
+                learns all.
             groups: the film, camera or day of each video. Videos of one group stay on one side of the split.
             val_share: share of the people to calibrate on.
             test_share: share of the people to test on.
@@ -140,21 +142,30 @@ class Model:
         """The actions the model knows, taught ones last."""
         return self._bundle.classes
 
-    def watch(self, source: str | Path | VideoSource, **options: Any) -> Iterator[Moment]:  # noqa: ANN401 - those of `mule.watch`
+    def watch(
+        self,
+        source: str | Path | VideoSource | Iterable[Any],
+        **options: Any,  # noqa: ANN401 - those of `mule.watch`
+    ) -> Generator[Moment, None, None]:
         """Watch a video and yield a moment for every key time.
 
         Args:
-            source: anything `mule.watch` accepts: a file, a folder of images, a camera, an address.
-            options: the keyword arguments of `mule.watch`. `every_s` defaults to what the model recommends.
+            source: anything `mule.watch` accepts: a file, a folder of images, a camera, an address, or frames.
+            options: the keyword arguments of `mule.watch`, except `model`.
+
+        >>> import numpy as np
+        >>> frames = (np.zeros((96, 128, 3), np.uint8) for _ in range(32))
+        >>> [moment.key_time_s for moment in Model.load("builtin").watch(frames, rate=16)]
+        [0.0, 1.0]
         """
-        return watch(source, model=self._bundle, **{"every_s": self.card.every_s, **options})
+        return watch(source, model=self._bundle, **options)
 
     def predict(
         self,
-        clip: Frames,
-        boxes: Boxes,
+        clip: ClipArray,
+        boxes: BoxRows,
         *,
-        objects: Boxes = (),
+        objects: BoxRows = (),
         rate: float | None = None,
         threshold: str = "known-95",
         min_probability: float = 0.5,
@@ -164,11 +175,12 @@ class Model:
         Args:
             clip: frames x rows x columns x 3, RGB, uint8; a numpy array or a torch tensor.
             boxes: one row x1, y1, x2, y2 per person, in pixels, at the middle of the clip.
-            objects: boxes of objects near the people, if a detector found some; relations to them count as evidence.
-            rate: frames per second of the clip. The model then looks at a window of the length it was trained on, about
-                the middle of the clip. Without a rate it looks at the whole clip.
-            threshold: `known-95` calls at most 5 % of known people novel; `0.99` calls a person novel who looks more
-                novel than 99 % of known people.
+            objects: boxes of objects near the people, if a detector found some; relations to them count as
+                evidence.
+            rate: frames per second of the clip. The model then looks at a window of the length it was trained
+                on, about the middle of the clip. Without a rate it looks at the whole clip.
+            threshold: `known-95` calls at most 5 % of known people novel; `0.99` calls a person novel who
+                looks more novel than 99 % of known people.
             min_probability: report a known action when its probability is at least this.
 
         Returns:
@@ -193,9 +205,10 @@ class Model:
 
         Args:
             action: name of the new action.
-            examples: a table of people (.csv or .parquet; rows that do not do the action are ignored), or pairs of a clip
-                and the box of the person in it, as `predict` accepts them.
-            videos: folder of the table's videos; by default `videos/` beside the table, or the table's own folder.
+            examples: a table of people (.csv or .parquet; rows that do not do the action are ignored), or
+                pairs of a clip and the box of the person in it, as `predict` accepts them.
+            videos: folder of the table's videos; by default `videos/` beside the table, or the table's own
+                folder.
 
         Raises:
             MuleError: the action is known already, or the examples cannot be used.
@@ -230,7 +243,8 @@ class Model:
         """Write the model to a folder: a new one, or the one it was loaded from.
 
         Raises:
-            BundleError: another folder of this name exists, or the model is built-in and no new folder is given.
+            BundleError: another folder of this name exists, or the model is built-in and no new folder is
+                given.
         """
         place = Path(folder)
         if place.exists() and place.samefile(self._origin):
@@ -260,7 +274,8 @@ class Model:
             folder: the folder to make; it must not exist yet.
             to: `onnx` or `openvino`.
             size: rows and columns of the clips, in pixels; by default 3 to 4.
-            limit: largest difference from torch that passes, relative to the largest number of the same output.
+            limit: largest difference from torch that passes, relative to the largest number of the same
+                output.
         """
         return export_bundle(self._bundle, to, Path(folder), size=size, limit=limit)
 

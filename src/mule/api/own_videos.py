@@ -3,13 +3,13 @@
 table ─▶ split ─▶ run ─▶ bundle        what `mule data split`, `mule train` and `mule bundle` do, one after another
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mule.api.bundling import BundlePlan, make_bundle
-from mule.core.config import Experiment, experiment_from, experiment_toml, load_experiment
+from mule.core.config import PACKAGED, Experiment, experiment_toml, load_experiment
 from mule.core.errors import TooFewActors
 from mule.core.files import write_file
 from mule.data.split.partition import closed_partition, drawn_sides, listed_partition
@@ -25,18 +25,6 @@ from mule.watching.engine.bundle import Bundle, BundleError
 FEWEST_VALIDATION_ACTORS = 25
 """Calibration leaves a fifth of them out in turn, and needs twenty of the rest."""
 DEFAULT_BACKBONE = "i3d_rgb_kinetics400"
-
-_I3D_OPTIONS = {"also_mixed_4f": True}
-_EXPERIMENT: dict[str, Any] = {
-    "system": "mule",
-    "sizes": "small",
-    "data": {"kind": "table", "num_frames": 32, "stride_frames": 1},
-    "view": {"val_short_side_px": 192},
-    "objective": {"inner_steps": 1, "measures_with": "next_batch"},
-    "optimizer": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.05, "clip_norm": 5.0},
-    "schedule": {"kind": "cosine", "warmup_epochs": 1.0},
-    "training": {"epochs": 20, "batch_clips": 16},
-}
 
 
 @dataclass(frozen=True)
@@ -122,21 +110,21 @@ def _split(plan: OwnVideosPlan) -> Split:
 
 
 def _experiment(plan: OwnVideosPlan, *, num_known: int) -> Experiment:
-    """Write the experiment beside the split, so that `mule train` can repeat it, and return it with the settings."""
-    backbone: dict[str, Any] = {"name": plan.backbone}
-    if plan.backbone != TINY:
-        backbone |= {"frozen": True, "map_dropout": 0.3}
-    if plan.backbone == DEFAULT_BACKBONE:
-        backbone["options"] = _I3D_OPTIONS
-    if plan.weights is not None:
-        backbone["weights"] = str(plan.weights.absolute())
-    data = {
-        "root": str(plan.folder.absolute()),
-        "num_known": num_known,
-        "actors": str(plan.table.absolute()),
-        "videos": str(plan.videos.absolute()),
+    """Return the packaged experiment with the plan's places and settings; it is written beside the split."""
+    places = {
+        "data.root": str(plan.folder.absolute()),
+        "data.num_known": num_known,
+        "data.actors": str(plan.table.absolute()),
+        "data.videos": str(plan.videos.absolute()),
+        "backbone.name": plan.backbone,
     }
-    content = {**_EXPERIMENT, "backbone": backbone, "data": {**_EXPERIMENT["data"], **data}}
-    path = plan.folder / "experiment.toml"
-    write_file(path, experiment_toml(experiment_from(content, source=path.name)))
-    return with_default_paths(load_experiment(path, plan.settings))
+    if plan.weights is not None:
+        places["backbone.weights"] = str(plan.weights.absolute())
+    settings = [f"{key}={json.dumps(value)}" for key, value in places.items()]
+    if plan.backbone != DEFAULT_BACKBONE:
+        settings.append("backbone.options=")
+    if plan.backbone == TINY:
+        settings += ["backbone.frozen=false", "backbone.map_dropout=0.0"]
+    experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings])
+    write_file(plan.folder / "experiment.toml", experiment_toml(experiment))
+    return with_default_paths(experiment)

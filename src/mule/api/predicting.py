@@ -5,7 +5,7 @@ clip, boxes ─▶ frames the model needs ─▶ network, memory ─▶ opinions
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +25,8 @@ from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.seeing import ClipNeeds
 from mule.watching.moments import ActionOpinion, Box, Decision, NoveltyScores, Record, SoundBox
 
-Frames = np.ndarray | Tensor
-Boxes = np.ndarray | Tensor | Sequence[object]
+ClipArray = np.ndarray | Tensor
+BoxRows = np.ndarray | Tensor | Sequence[object]
 """Rows of x1, y1, x2, y2; what has another shape is refused in words."""
 
 
@@ -57,10 +57,6 @@ class Prediction(Record):
         """Whether the person does something the model was never taught."""
         return self.decision == "novel"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that `json.dumps` accepts."""
-        return self.model_dump(mode="json")
-
 
 class NetworkRows(NamedTuple):
     """What the network outputs for each box of a clip, and what a memory keeps of it."""
@@ -71,10 +67,10 @@ class NetworkRows(NamedTuple):
 
 def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     bundle: Bundle,
-    clip: Frames,
-    boxes: Boxes,
+    clip: ClipArray,
+    boxes: BoxRows,
     *,
-    objects: Boxes = (),
+    objects: BoxRows = (),
     rate: float | None = None,
     threshold: str = "known-95",
     min_probability: float = 0.5,
@@ -112,7 +108,7 @@ class ExampleRow(NamedTuple):
     box_xyxy_unit: Float[Tensor, " 4"]
 
 
-def example_row(bundle: Bundle, clip: Frames, box: Sequence[object] | np.ndarray | Tensor) -> ExampleRow:
+def example_row(bundle: Bundle, clip: ClipArray, box: Sequence[object] | np.ndarray | Tensor) -> ExampleRow:
     """Return what a memory keeps of the person in a box of a clip."""
     frames = _frames(clip)
     boxes_xyxy_px = _corners(torch.as_tensor(box)[None], frames)
@@ -171,7 +167,7 @@ def _scaled(
     return scaled
 
 
-def _corners(boxes: Boxes, frames: UInt8[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "boxes 4"]:
+def _corners(boxes: BoxRows, frames: UInt8[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "boxes 4"]:
     """Return the boxes as float32 corners x1, y1, x2, y2 inside the frame."""
     corners = boxes if isinstance(boxes, Tensor) else torch.from_numpy(np.array(boxes, dtype=np.float32))
     corners = corners.detach().cpu().float()
@@ -184,7 +180,7 @@ def _corners(boxes: Boxes, frames: UInt8[Tensor, "frames 3 rows cols"]) -> Float
     return torch.minimum(corners.clamp(min=0), corners.new_tensor([cols, rows, cols, rows]))
 
 
-def _frames(clip: Frames) -> UInt8[Tensor, "frames 3 rows cols"]:
+def _frames(clip: ClipArray) -> UInt8[Tensor, "frames 3 rows cols"]:
     frames = torch.as_tensor(clip)
     if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != torch.uint8 or not len(frames):
         raise ShapeError(
@@ -197,8 +193,9 @@ def _frames(clip: Frames) -> UInt8[Tensor, "frames 3 rows cols"]:
 def _chosen(num_frames: int, needs: ClipNeeds, rate: float | None) -> Tensor:
     """Return which frames of a clip the network sees.
 
-    Without a rate the clip is one whole window: its frames are spread over the network's. With a rate the network sees a
-    window of its own length about the middle of the clip; frames beyond an end repeat the last one.
+    Without a rate the clip is one whole window: its frames are spread over the network's. With a rate the
+    network sees a window of its own length about the middle of the clip; frames beyond an end repeat the last
+    one.
     """
     if rate is None:
         step = Fraction(num_frames - 1, max(1, needs.shape.num_frames - 1))

@@ -33,9 +33,11 @@ def bundle(
 ) -> None:
     """Make a model for `mule watch --model` from a finished run.
 
-    The folder holds the weights, a memory of the training actors, and a calibration on the known actors of the
-    validation side, which says how novel known people look. Networks with two outputs per action have no memory;
-    their novelty rests on the network's evidence alone.
+    The folder holds the weights, a memory of the training actors, and a
+    calibration: how novel the known actors of the validation side look.
+
+    Networks with two outputs per action have no memory; their novelty rests
+    on the network's evidence alone.
     """
     from mule.api.bundling import BundlePlan, make_bundle
 

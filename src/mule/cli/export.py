@@ -31,11 +31,14 @@ def export(
         ),
     ] = 1e-3,
 ) -> None:
-    """Export a model as two graphs: one sees a clip, the other decides about any number of actors and objects in it.
+    """Export a model as graphs that run without torch.
 
-    Both graphs are compared with torch on made scenes before they are written. card.json beside them names inputs,
-    outputs, checksums and the differences measured. `mule watch --runtime onnx|openvino` needs no export: it makes
-    and caches its own.
+    One graph sees a clip; the other decides about any number of actors and
+    objects in it. Both are compared with torch on made scenes before they are
+    written. card.json names inputs, outputs, checksums and differences.
+
+    `mule watch --runtime onnx|openvino` needs no export: it makes and caches
+    its own.
     """
     from mule.api.exporting import export_bundle
     from mule.watching.engine.bundle import read_bundle
@@ -61,7 +64,7 @@ def _print(card: "ExportCard", out: Path) -> None:
     from rich.text import Text
 
     titles = ("clips", "actors", "objects", "outputs", "features", "evidence")
-    table = Table(*titles, title=Text(f"{card.target} and torch: largest relative difference"))
+    table = Table(*titles, title=Text(f"{card.target} against torch: largest relative difference"))
     for each in card.parity.scenes:
         counts = (each.num_clips, each.num_actors, each.num_objects)
         shares = (each.outputs, each.features, each.evidence)

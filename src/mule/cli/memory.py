@@ -111,9 +111,11 @@ def merge(
     second: Annotated[Path, typer.Argument(metavar="OTHER", help="A memory of the same model and actions.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Write the merged memory here.")],
 ) -> None:
-    """Merge two memories; entries in both are kept once. Held-out actors and taught actions are those of MEMORY.
+    """Merge two memories of one model.
 
-    Entries of OTHER from videos that held-out actors are from are left out.
+    Entries in both are kept once. Held-out actors and taught actions are
+    those of MEMORY; entries of OTHER from videos of held-out actors are left
+    out.
     """
     from mule.memory.building import left_out_sentence, merge_memories
     from mule.memory.files import naming, place_to_write, read_memory
@@ -140,10 +142,11 @@ def add(
     out: OutOption = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Remember more actors. Those that do no remembered action are left out; teach new actions with `mule teach`.
+    """Remember more actors that do known actions.
 
-    Actors from videos that held-out actors are from are left out too: with them, held-out actors would look less
-    novel than people in a new video do.
+    Actors that do no known action are left out; teach new actions with
+    `mule teach`. Actors from videos of held-out actors are left out too: with
+    them, held-out actors would look less novel than people in a new video.
     """
     from mule.api.memories import Examples, known_in_table, model_fingerprint
     from mule.memory.building import add_actors

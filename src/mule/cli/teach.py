@@ -30,10 +30,13 @@ def teach(
     ] = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Teach an action: the model recognises it from now on, no longer calls it novel, and forgets nothing else.
+    """Teach a model a new action from a few examples, without retraining.
 
-    Rows of the table that do not do the action are ignored, as are rows from videos that held-out actors are from.
-    The model must have a memory (`mule bundle` or `mule memory build` makes one).
+    The model then recognises the action, no longer calls it novel, and
+    forgets nothing else. It must have a memory (`mule bundle` makes one).
+
+    Rows of the table that do not do the action are ignored, as are rows from
+    videos that held-out actors are from.
     """
     from mule.api.memories import Examples, exemplars_in_table, model_fingerprint
     from mule.memory.files import naming, place_to_write, read_memory, write_memory

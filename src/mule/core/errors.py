@@ -18,7 +18,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class MuleError(Exception):
-    """MULE cannot use something it was given. The command line prints the message and exits with code 2."""
+    """MULE cannot use something it was given. The command line prints the message and exits with code 2.
+
+    >>> import mule
+    >>> try:
+    ...     mule.auroc([0.1, 0.9], [True, True])
+    ... except mule.MuleError as error:
+    ...     print(error)
+    open-set metrics need known and novel actors; got 0 known actors of 2. Check which classes the split calls novel.
+    """
 
 
 class ShapeError(MuleError, ValueError):

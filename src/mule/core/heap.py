@@ -13,6 +13,11 @@ def keep_freed_memory() -> bool:
     Training and decoding request the same sizes over and over. With this the process may hold up to 2 GiB that it does
     not use. It affects the whole process, so only our commands and worker processes call it; importing the library does
     not.
+
+    >>> keep_freed_memory()  # doctest: +SKIP
+    True
+
+    Tests skip the example, because it changes the allocator of the whole process.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -166,6 +166,9 @@ def gather_actors(rows: Shaped[Tensor, "actors ..."]) -> Shaped[Tensor, "all_act
     In the backward pass, each rank receives the sum of all ranks' gradients of its rows. So a loss of gathered rows
     that every rank computes alike, averaged over ranks as in DistributedDataParallel, has exactly the gradient of the
     whole batch on one process.
+
+    >>> gather_actors(torch.arange(3.0)).tolist()
+    [0.0, 1.0, 2.0]
     """
     if num_ranks() == 1:
         return rows

@@ -43,7 +43,12 @@ def _require_evidence(name: str, values: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for (`positive`) and against (`negative`) each known action, per actor. Never below zero."""
+    """Evidence for (`positive`) and against (`negative`) each known action, per actor. Never below zero.
+
+    >>> evidence = Evidence(positive=torch.tensor([[3.0, 0.0]]), negative=torch.tensor([[0.0, 1.0]]))
+    >>> evidence.num_actors, evidence.num_classes
+    (1, 2)
+    """
 
     positive: Float[Tensor, "actors classes"]
     negative: Float[Tensor, "actors classes"]
@@ -71,7 +76,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Opinion:
-    """Belief, disbelief and uncertainty about each known action, per actor: three masses that sum to one."""
+    """Belief, disbelief and uncertainty about each known action, per actor: three masses that sum to one.
+
+    >>> opinion = Opinion(torch.tensor([[0.6]]), torch.tensor([[0.1]]), torch.tensor([[0.3]]), base_rate=0.5)
+    >>> round(opinion.probability.item(), 2)
+    0.75
+    """
 
     belief: Float[Tensor, "actors classes"]
     disbelief: Float[Tensor, "actors classes"]
@@ -90,6 +100,10 @@ class Novelty:
 
     `value` lies in [0, 1] and is for people and thresholds (the paper's formula). It may round to exactly 0
     or 1. `rank` is in the log domain or unbounded, so it keeps the order where `value` cannot; metrics use it.
+
+    >>> novelty = Novelty(value=torch.tensor([0.2, 1.0, 1.0]), rank=torch.tensor([-5.0, 30.0, 40.0]))
+    >>> novelty.rank.argmax().item()
+    2
     """
 
     value: Float[Tensor, " actors"]

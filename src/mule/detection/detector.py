@@ -101,6 +101,10 @@ class YoloxDetector:
 
     The file may or may not decode its boxes: on a grey image, decoded centres are spread over the input in pixels,
     raw ones are near zero. Files exported before YOLOX 0.1.1 expect another normalisation and are not supported.
+
+    >>> YoloxDetector("nowhere.onnx")
+    Traceback (most recent call last):
+    mule.core.errors.DetectorError: ...
     """
 
     def __init__(

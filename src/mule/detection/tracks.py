@@ -186,6 +186,13 @@ def link_actors(
     """Return the track id of every person in images evenly spaced in time; -1 for boxes in no track.
 
     Ids count from 0 in order of first sight. A track of a single box is dropped, unless the box is in the last image.
+
+    >>> box = torch.tensor([[10.0, 10.0, 30.0, 60.0]])
+    >>> people = Detections(
+    ...     box.repeat(3, 1), torch.full((3,), 0.9), torch.zeros(3).long(), torch.arange(3), num_images=3
+    ... )
+    >>> link_actors(people, actor_score=0.5).tolist()
+    [0, 0, 0]
     """
     track_id = torch.full((len(detections),), NO_TRACK)
     tracker = Tracker(sure_score=actor_score, max_hidden_steps=max_hidden_images)

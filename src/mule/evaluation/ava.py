@@ -123,6 +123,11 @@ def evaluate_ava(
 
     Raises:
         RangeError: no ground truth is left, or `keep_top` is below 1.
+
+    >>> frame, box, action = np.zeros(1, np.int64), np.array([[0.1, 0.1, 0.5, 0.9]]), np.array([12])
+    >>> truth = ActionBoxes(frame, box, action)
+    >>> evaluate_ava(truth, ScoredActionBoxes(frame, box, action, np.array([0.9])), {12: "stand"}).map
+    1.0
     """
     if keep_top is not None and keep_top < 1:
         raise RangeError(f"keep_top must be at least 1, or None to keep all; got {keep_top}.")

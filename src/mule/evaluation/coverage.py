@@ -72,6 +72,10 @@ def coverage(
         num_held_out: n, how many actors the threshold was set on.
         groups: positions of the actors of each group (camera, class, video); groups may overlap.
         level: of the intervals; 1 − level is also the chance that any group is called off by mistake.
+
+    >>> found = coverage(np.arange(100) < 5, alarm_rate=0.05, num_held_out=200)
+    >>> found.overall.share, found.overall.is_off
+    (0.05, False)
     """
     allowed = _num_allowed(alarm_rate, num_held_out)
     if not 0 < level < 1:

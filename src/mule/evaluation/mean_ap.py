@@ -45,7 +45,12 @@ def ranked_average_precision(scores: AnyArray, targets: AnyArray) -> PerClass:
 
 
 def mean_average_precision(scores: AnyArray, targets: AnyArray) -> float:
-    """Mean of `multilabel_average_precision` over the classes that have a positive."""
+    """Mean of `multilabel_average_precision` over the classes that have a positive.
+
+    >>> scores = np.array([[0.9, 0.2], [0.8, 0.7], [0.1, 0.5]])
+    >>> round(mean_average_precision(scores, np.array([[1, 0], [0, 1], [1, 0]])), 4)
+    0.9167
+    """
     return mean_over_classes(multilabel_average_precision(scores, targets))
 
 

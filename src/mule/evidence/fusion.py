@@ -77,6 +77,11 @@ def fused_evidence(sums: LookSums, *, correlation: float = LOOK_CORRELATION) -> 
     for an hour must not make an opinion certain. Choosing cumulative fusion would; averaging would learn nothing
     from a second look. Counting looks by their confidence keeps a vacuous look without effect, for every ρ.
     One look is itself.
+
+    >>> evidence = Evidence(torch.tensor([[4.0]]), torch.tensor([[0.0]]))
+    >>> twice = look_sums(evidence) + look_sums(evidence)
+    >>> round(fused_evidence(twice).positive.item(), 4)
+    5.3333
     """
     if not 0 <= correlation <= 1:
         raise RangeError(f"the correlation of looks must lie between 0 and 1; got {correlation}.")

@@ -30,6 +30,10 @@ def opinion_from(evidence: Evidence, *, prior_weight: float = 2.0, base_rate: fl
     The paper prints a = 1. Then b and d are negative while α < 2 or β < 2; the masses are clamped to [0, 1], and
     two things break: they no longer sum to one (b + d + u = 1 − (2a − 1)·W/(α + β) before the clamp), and all
     evidence below one counts as none.
+
+    >>> opinion = opinion_from(Evidence(torch.tensor([[6.0]]), torch.tensor([[0.0]])))
+    >>> opinion.belief.item(), opinion.disbelief.item(), opinion.uncertainty.item()
+    (0.75, 0.0, 0.25)
     """
     alpha, beta = beta_parameters(evidence)
     total = alpha + beta
@@ -60,6 +64,10 @@ def combined_belief(
     """Belief that the actor does at least one known action: the co-multiplication b₁ ∗ … ∗ b_K (Eq. 10).
 
     Folding bᵢ ∗ bⱼ = bᵢ + bⱼ − bᵢ·bⱼ over the actions gives 1 − Π(1 − bᵢ), whatever the order.
+
+    >>> evidence = Evidence(torch.tensor([[2.0, 2.0]]), torch.tensor([[0.0, 0.0]]))
+    >>> round(combined_belief(evidence).item(), 4)
+    0.75
     """
     return -torch.expm1(log_unbelieved(evidence, prior_weight=prior_weight, base_rate=base_rate).sum(dim=-1))
 
@@ -105,6 +113,11 @@ class EvidenceHead(nn.Module):
     `function` is s: ``"exp"`` (the default: a missed positive keeps a full gradient), ``"softplus"``, ``"relu"``
     (the paper's), ``"elu"`` (the released code's ELU + 1). The paper, literally:
     ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu")``.
+
+    >>> head = EvidenceHead(dim=8, num_classes=3)
+    >>> evidence = head(torch.zeros(2, 8))
+    >>> tuple(evidence.positive.shape), bool((evidence.positive >= 0).all())
+    ((2, 3), True)
     """
 
     def __init__(

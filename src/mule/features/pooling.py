@@ -59,7 +59,12 @@ LOOK = RoiSampling(bins=4, samples=2)
 
 
 def context_map(features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
-    """Return the temporal mean of each pathway, with channels concatenated."""
+    """Return the temporal mean of each pathway, with channels concatenated.
+
+    >>> maps = FeatureMaps((torch.ones(1, 8, 4, 3, 5),), stride=16)
+    >>> tuple(context_map(maps).shape)
+    (1, 8, 3, 5)
+    """
     timeless = [each.squeeze(2) if each.shape[2] == 1 else each.mean(dim=2) for each in features.maps]
     return timeless[0] if len(timeless) == 1 else torch.cat(timeless, dim=1)
 
@@ -72,7 +77,14 @@ def box_features(
     stride: int,
     sampling: RoiSampling = DETECTION_HEAD,
 ) -> Float[Tensor, "boxes channels"]:
-    """Return one feature per actor or object: the maximum of each channel within the box."""
+    """Return one feature per actor or object: the maximum of each channel within the box.
+
+    >>> context = torch.arange(16.0).reshape(1, 1, 4, 4)
+    >>> box = torch.tensor([[0.0, 0.0, 63.0, 63.0]])
+    >>> features = box_features(context, box, torch.tensor([0]), stride=16)
+    >>> tuple(features.shape)
+    (1, 1)
+    """
     return roi_align(context, boxes_xyxy_px, clip_index, stride=stride, sampling=sampling).amax(dim=(2, 3))
 
 

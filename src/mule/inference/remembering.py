@@ -32,7 +32,7 @@ from mule.memory.opinion import (
     fused,
     memory_evidence,
 )
-from mule.memory.search import Weighed, reach_of, vacuity_novelty, weigh
+from mule.memory.search import Weighed, memory_vacuity_novelty, reach_of, weigh
 from mule.memory.taught import HeldOut, Remembered
 from mule.systems.catalogue import find_system
 
@@ -144,7 +144,7 @@ class MemoryRule:
             raise NotFitted(f"{self.name} must be fitted on known actors first. Call fit(train, held_out).")
         weighed = self.shared.weighed(self._memory, outputs)
         if self.name not in _OF_LOGITS:
-            return vacuity_novelty(weighed)
+            return memory_vacuity_novelty(weighed)
         if outputs.kind not in ("tied", "read"):
             raise MissingOutputs(f"needs one logit per action; this network's evidence is {outputs.kind}")
         return _OF_LOGITS[self.name](outputs.stored.logits, self._memory, weighed)

@@ -1,1 +1,1 @@
-"""Evidence memory: which remembered actors are nearest, and what they say for, against and about being known."""
+"""Evidence memory: the remembered actors nearest to a new one are evidence for and against actions, and for being known."""

@@ -1,4 +1,4 @@
-"""A memory built, calibrated, added to, merged, and made to forget."""
+"""Build a memory, calibrate it, add to it, merge two, and forget an action."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from mule.evidence.head import exp_evidence
 from mule.memory.memory import (
     NUM_NEIGHBOURS,
     EvidenceMemory,
-    Kernel,
+    NeighbourKernel,
     Places,
     require_same_model,
     unit_features,
@@ -29,7 +29,7 @@ VIDEOS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SeenActors:
-    """Actors that a memory may take in: what is remembered of each (`whole_features`), what it did, and where."""
+    """Actors to remember: the features of each (`whole_features`), its actions, and where it was seen."""
 
     features: Float[Tensor, "actors dim"]
     labels: Shaped[Tensor, "actors classes"]
@@ -38,25 +38,25 @@ class SeenActors:
     def __post_init__(self) -> None:
         if not len(self.features) == len(self.labels) == len(self.places):
             raise ShapeError(
-                "features, labels and places must be of the same actors; got "
+                "features, labels and places must have one row per actor; got "
                 f"{len(self.features)}, {len(self.labels)} and {len(self.places)}."
             )
         is_wrong = ~torch.isfinite(self.features).all(dim=1)
         if is_wrong.any():
             raise NotFinite(
-                f"a remembered actor must have finite features; {int(is_wrong.sum())} of {len(self.features)} have not, the "
+                f"a remembered actor must have finite features; {int(is_wrong.sum())} of {len(self.features)} do not, the "
                 f"first is actor {int(torch.nonzero(is_wrong)[0])}. Look for NaN in the network's outputs."
             )
-        is_nothing = self.features.abs().amax(dim=1) == 0 if self.features.numel() else torch.zeros(0)
-        if is_nothing.any():
+        is_zero = self.features.abs().amax(dim=1) == 0 if self.features.numel() else torch.zeros(0)
+        if is_zero.any():
             raise RangeError(
-                f"a remembered actor must have a feature other than zeros; {int(is_nothing.sum())} of "
-                f"{len(self.features)} have not, the first is actor {int(torch.nonzero(is_nothing)[0])}. The network is "
-                "dead for them."
+                f"a remembered actor must have a feature other than zeros; {int(is_zero.sum())} of "
+                f"{len(self.features)} do not, the first is actor {int(torch.nonzero(is_zero)[0])}. The network outputs nothing "
+                "for them: train it again."
             )
 
     def at(self, rows: Shaped[Tensor, " chosen"]) -> "SeenActors":
-        """Some of these actors."""
+        """Return some of these actors."""
         return SeenActors(self.features[rows], self.labels[rows], self.places[rows])
 
 
@@ -68,17 +68,17 @@ def build_memory(
     num_neighbours: int = NUM_NEIGHBOURS,
     tags: Sequence[str] = (),
 ) -> EvidenceMemory:
-    """A memory of training actors, seen without augmentation; it must be calibrated before it is asked.
+    """Build a memory of training actors, seen without augmentation. Calibrate it before use.
 
     Args:
-        actors: one row each; novel actors, who do no known action, are refused.
-        class_names: of the labels' columns.
+        actors: one row each; actors that do no known action are refused.
+        class_names: names of the labels' columns.
         model: SHA-256 of the weights that made the features.
-        num_neighbours: k.
-        tags: labels that are no actions.
+        num_neighbours: k, the number of neighbours that count.
+        tags: labels that are not actions.
 
     Raises:
-        TooFewActors: an entry has fewer than k others from other groups.
+        TooFewActors: an entry has fewer than k entries from other groups.
     """
     _require_known(actors)
     return _measured(
@@ -91,25 +91,25 @@ def build_memory(
 
 
 def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
-    """The same memory with ρ and S set from held-out known actors.
+    """Return the memory with ρ and S fitted on held-out known actors.
 
-    The network's evidence is read off its outputs as tied and exponential: e⁺ = e^h, e⁻ = e^−h.
+    The network's outputs are read as tied exponential evidence: e⁺ = e^h, e⁻ = e^−h.
     """
     require_same_model(memory.model, held_out.model, what="memory and held-out actors")
     missing = [name for name in memory.class_names if name not in held_out.class_names]
     if missing:
         raise RangeError(
-            f"held-out actors must have outputs for every remembered action; there are none for {', '.join(missing)}."
+            f"held-out actors must have outputs for every remembered action; {', '.join(missing)} have none."
         )
     columns = torch.tensor(
         [held_out.class_names.index(name) for name in memory.class_names], dtype=torch.int64
     )
     labels, outputs = held_out.labels[:, columns], held_out.outputs[:, columns]
-    is_known = (labels[:, memory.is_action] > 0).any(dim=1)  # what a memory has forgotten is no longer known
+    is_known = (labels[:, memory.is_action] > 0).any(dim=1)  # a forgotten action is no longer known
     features, labels, outputs = held_out.features[is_known], labels[is_known], outputs[is_known]
     search = EntrySearch(
         memory.features, memory.places.group_index
-    )  # of many entries it takes minutes to make
+    )  # takes minutes for many entries, so it is made once
     reach = reach_of(memory, features, search=search)
     kernel = replace(memory.kernel, reach=reach, evidence_scale=None)
     reached = replace(memory, kernel=kernel)
@@ -122,10 +122,10 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
 def add_actors(
     memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None = None
 ) -> EvidenceMemory:
-    """The memory with more actors of the same model and classes; scales are measured anew, ρ and S must be set again.
+    """Return the memory with more actors of the same model and classes, measured again but not calibrated.
 
-    An actor that is there already (same video, time and box) is left out, and so are those of videos that held-out
-    actors are from (`apart_from`).
+    Actors that are remembered already (same video, time and box) are left out, and so are those from videos
+    of held-out actors (`apart_from`).
     """
     _require_known(actors)
     return merge_memories(
@@ -134,7 +134,7 @@ def add_actors(
             features=unit_features(actors.features).float(),
             labels=actors.labels.float(),
             counts=torch.ones(len(actors.labels)),
-            scales=torch.ones(len(actors.labels)),  # until merging measures them
+            scales=torch.ones(len(actors.labels)),  # merging measures them
             places=actors.places,
             class_names=memory.class_names,
             kernel=memory.kernel,
@@ -148,11 +148,11 @@ def add_actors(
 def merge_memories(
     first: EvidenceMemory, second: EvidenceMemory, *, held_out: HeldOut | None = None
 ) -> EvidenceMemory:
-    """Both memories as one; scales are measured anew, ρ and S must be set again.
+    """Merge two memories, measured again but not calibrated.
 
-    An entry of the second that the first has too (same video, time and box) is left out, and so are those of videos that
-    held-out actors are from (`apart_from`). Both must know the same actions: an action that only one knows is not known
-    to be absent from the other's actors.
+    Entries of the second that the first has too (same video, time and box) are left out, and so are those
+    from videos of held-out actors (`apart_from`). Both must know the same actions: nobody knows whether the
+    actors of one memory do an action that only the other knows.
     """
     require_same_model(first.model, second.model, what="merged memories")
     if set(first.class_names) != set(second.class_names):
@@ -165,8 +165,8 @@ def merge_memories(
             if set(ours) - set(theirs)
         ]
         raise RangeError(
-            f"merged memories must know the same actions; {' and '.join(only)}. Forget these there, or teach them to the "
-            "other."
+            f"merged memories must know the same actions; {' and '.join(only)}. Forget these actions in one memory, "
+            "or teach them to the other."
         )
     columns = torch.tensor([second.class_names.index(name) for name in first.class_names], dtype=torch.int64)
     known_places = set(identities(first.places))
@@ -183,15 +183,15 @@ def merge_memories(
 
 
 def without_action(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
-    """The memory without an action or tag; entries that then do no remembered action go. ρ and S must be set again."""
+    """Return the memory without an action or tag, and without entries that did nothing else; not calibrated."""
     if class_name not in memory.class_names:
         raise RangeError(
-            f"an action to forget must be remembered; got '{class_name}', there are {', '.join(memory.class_names)}."
+            f"an action to forget must be remembered; got '{class_name}'. Remembered are {', '.join(memory.class_names)}."
         )
     kept = torch.tensor([name != class_name for name in memory.class_names], dtype=torch.bool)
     if not (kept & memory.is_action).any():
         raise RangeError(
-            f"a memory must keep an action; '{class_name}' is the only one. Remove the file if nothing is to be remembered."
+            f"a memory must keep an action; '{class_name}' is the only one. Remove the file to remember nothing."
         )
     rows = torch.nonzero((memory.labels[:, kept & memory.is_action] > 0).any(dim=1)).flatten()
     names, tags = (
@@ -259,13 +259,13 @@ def _require_known(actors: SeenActors) -> None:
     is_novel = ~(actors.labels > 0).any(dim=1)
     if is_novel.any():
         raise RangeError(
-            f"a memory holds known actors; {int(is_novel.sum())} of {len(is_novel)} do no known action, the first is "
+            f"remembered actors must do a known action; {int(is_novel.sum())} of {len(is_novel)} do none, the first is "
             f"actor {int(torch.nonzero(is_novel)[0])}. Leave them out, or teach what they do."
         )
 
 
 class _Facts(NamedTuple):
-    """What a memory is of, beside its entries."""
+    """Everything about a memory except its entries."""
 
     class_names: tuple[str, ...]
     model: str
@@ -276,7 +276,7 @@ class _Facts(NamedTuple):
 def _measured(
     features: Tensor, labels: Tensor, counts: Tensor, places: Places, facts: _Facts
 ) -> EvidenceMemory:
-    """A memory whose scales are measured among its entries; without entries there is nothing to measure."""
+    """Return a memory with the scales of its entries measured."""
     scales = entry_scales(features, places.group_index, num_neighbours=facts.num_neighbours)
     typical = scales.median().item() if len(scales) else 1.0
     return EvidenceMemory(
@@ -286,14 +286,14 @@ def _measured(
         scales,
         places,
         facts.class_names,
-        Kernel(facts.num_neighbours, typical),
+        NeighbourKernel(facts.num_neighbours, typical),
         facts.model,
         facts.tags,
     )
 
 
 def identities(places: Places) -> list[tuple[object, ...]]:
-    """What makes each actor the same as another: video, time and box."""
+    """Return what identifies each actor: video, time and box."""
     return [
         (video, None if math.isnan(time_s) else time_s, *box)
         for video, time_s, box in zip(
@@ -303,7 +303,7 @@ def identities(places: Places) -> list[tuple[object, ...]]:
 
 
 def joined_places(first: Places, second: Places) -> Places:
-    """The places of the first actors, then those of the second; the same name is the same video or group."""
+    """Return the places of both, the first ones first; the same name is the same video or group."""
     return Places.of(
         [*first.videos(), *second.videos()],
         torch.cat([first.time_s, second.time_s]),

@@ -1,11 +1,11 @@
-"""A memory in one file: safetensors, with a card in its header. Nothing in it can run code.
+"""Write and read a memory: one safetensors file with a card in its header. Nothing in it can run code.
 
     card      format · model · classes · tags · kernel · names of videos and groups · digests of tensors and card
     tensors   features · labels · counts · scales · places, one row per entry
-              held-out features · outputs · labels, if the actors it was calibrated on are kept with it
-              whitening · landmarks · coefficients of each action taught since
+              features · outputs · labels of the held-out actors it was calibrated on, if kept
+              whitening · landmarks · coefficients of each taught action
 
-With the held-out actors a memory can be pruned, merged, taught and made to forget, and set itself anew each time.
+With the held-out actors, a memory can be calibrated again after every change.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from torch import Tensor
 
 from mule.core.errors import MuleError
 from mule.core.files import write_file
-from mule.memory.memory import EvidenceMemory, Kernel, Places
+from mule.memory.memory import EvidenceMemory, NeighbourKernel, Places
 from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening
 
-FORMAT = "mule-memory-2"
-CARD = "card"
+_FORMAT = "mule-memory-2"
+_CARD = "card"
 
 
 class MemoryFileError(MuleError, OSError):
-    """A file of a memory cannot be written, or what it holds cannot be trusted; the message names it."""
+    """A memory file cannot be written or used; the message names it."""
 
 
 @contextmanager
@@ -65,16 +65,16 @@ def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
     return out
 
 
-def write_memory(path: Path, content: Remembered) -> None:
-    """The memory at `path`, on the disk, all of it or what was there before.
+def write_memory(path: Path, remembered: Remembered) -> None:
+    """Write a memory; if that fails, the old file stays as it was.
 
     Raises:
         MemoryFileError: the disk is full, or the file may not be written.
     """
-    memory, held_out = content.memory, content.held_out
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(content).items()}
+    memory, held_out = remembered.memory, remembered.held_out
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(remembered).items()}
     card = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "model": memory.model,
         "classes": memory.class_names,
         "tags": memory.tags,
@@ -86,56 +86,58 @@ def write_memory(path: Path, content: Remembered) -> None:
         "held_out_videos": None if held_out is None else held_out.videos,
         "taught": [
             {key: getattr(action, key) for key in ("name", "slope", "offset", "typical_log_trust")}
-            for action in content.taught
+            for action in remembered.taught
         ],
         "tensors_sha256": _digest(tensors),
     }
     card["card_sha256"] = _card_digest(card)
-    write_file(path, safetensors.torch.save(tensors, {CARD: json.dumps(card, ensure_ascii=False)}))
+    write_file(path, safetensors.torch.save(tensors, {_CARD: json.dumps(card, ensure_ascii=False)}))
 
 
 def read_memory(path: Path, *, model: str | None = None) -> Remembered:
-    """The memory in a file.
+    """Read a memory.
 
     Args:
         path: a file that `write_memory` wrote.
-        model: SHA-256 of the weights that are to use it; features of other weights are refused.
+        model: SHA-256 of the weights that will use it; a memory of other weights is refused.
 
     Raises:
-        MemoryFileError: there is no such file, it is damaged, of another version, or of another model.
+        MemoryFileError: the file does not exist, is damaged, or is of another version or model.
     """
     card, tensors = _read(path)
-    if card.get("format") != FORMAT:
+    if card.get("format") != _FORMAT:
         raise MemoryFileError(
-            f"{path}: must be a memory in the format {FORMAT}; got {card.get('format')!r}. Build it anew with this "
+            f"{path}: must be a memory in the format {_FORMAT}; got {card.get('format')!r}. Build it again with this "
             "version of mule."
         )
     try:
-        # files of before have no digest of the card
+        # older files have no digest of the card
         if card["tensors_sha256"] != _digest(tensors) or card.get("card_sha256", "") not in (
             "",
             _card_digest(card),
         ):
             raise MemoryFileError(
-                f"{path}: damaged; its numbers or names are not those written. Copy or build it again."
+                f"{path}: must be as it was written; its content has changed. Copy it again, or build it again."
             )
-        content = _content(card, tensors)
+        remembered = _remembered(card, tensors)
     except MemoryFileError:
         raise
     except MuleError as error:
         raise MemoryFileError(f"{path}: {error}") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise MemoryFileError(f"{path}: its card is not whole ({error!r}). Build it anew.") from error
-    if model is not None and content.memory.model != model:
         raise MemoryFileError(
-            f"{path}: must hold features of the model that asks, {model[:12]}…; it holds those of "
-            f"{content.memory.model[:12]}…. Build a memory with that model (`mule memory build RUN_DIR`)."
+            f"{path}: must have a complete card; it does not ({error!r}). Build it again."
+        ) from error
+    if model is not None and remembered.memory.model != model:
+        raise MemoryFileError(
+            f"{path}: must be a memory of this model, {model[:12]}…; it is of {remembered.memory.model[:12]}…. Build a memory of "
+            "this model (`mule memory build RUN_DIR`)."
         )
-    return content
+    return remembered
 
 
-def _tensors(content: Remembered) -> dict[str, Tensor]:
-    memory, held_out = content.memory, content.held_out
+def _tensors(remembered: Remembered) -> dict[str, Tensor]:
+    memory, held_out = remembered.memory, remembered.held_out
     tensors = {
         "features": memory.features,
         "labels": memory.labels,
@@ -152,7 +154,7 @@ def _tensors(content: Remembered) -> dict[str, Tensor]:
             "held_out.outputs": held_out.outputs,
             "held_out.labels": held_out.labels,
         }
-    for number, action in enumerate(content.taught):
+    for number, action in enumerate(remembered.taught):
         tensors |= {
             f"taught.{number}.centre": action.whitening.centre,
             f"taught.{number}.transform": action.whitening.transform,
@@ -162,7 +164,7 @@ def _tensors(content: Remembered) -> dict[str, Tensor]:
     return tensors
 
 
-def _content(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remembered:
+def _remembered(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remembered:
     memory = EvidenceMemory(
         features=tensors["features"],
         labels=tensors["labels"],
@@ -177,9 +179,9 @@ def _content(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remember
             tensors["group_index"],
         ),
         class_names=tuple(card["classes"]),
-        kernel=Kernel(**card["kernel"]),
+        kernel=NeighbourKernel(**card["kernel"]),
         model=card["model"],
-        tags=tuple(card.get("tags", ())),  # files of before have none
+        tags=tuple(card.get("tags", ())),  # older files have none
     )
     held_out = None
     if card["held_out_classes"] is not None:
@@ -208,19 +210,19 @@ def _taught(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if path.is_dir():  # which safetensors would call a device
-        raise MemoryFileError(f"{path}: must be a file of a memory; it is a folder.")
+    if path.is_dir():  # safetensors would report a device
+        raise MemoryFileError(f"{path}: must be a memory file; it is a folder.")
     try:
         with safe_open(path, framework="pt") as file:
-            card = json.loads((file.metadata() or {}).get(CARD, "{}"))
+            card = json.loads((file.metadata() or {}).get(_CARD, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
             return card if isinstance(card, dict) else {}, tensors
     except FileNotFoundError:
-        raise MemoryFileError(f"{path}: must be a file of a memory; there is no such file.") from None
+        raise MemoryFileError(f"{path}: must be a memory file; it does not exist.") from None
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise MemoryFileError(
-            f"{path}: damaged, cut short or no memory ({reason}). Build it anew."
+            f"{path}: must be a complete memory file; it is damaged or something else ({reason}). Build it again."
         ) from error
 
 

@@ -22,15 +22,16 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Places:
-    """Where each actor was seen, and the group whose members must not vouch for one another.
+    """Where each actor was seen, and its group. Actors of one group are never each other's neighbours.
 
-    Names are kept once and pointed at. A group is a clip, or a whole video where its clips resemble each other.
+    Each name is stored once, and actors point at it. A group is a clip, or a whole video if its clips
+    resemble each other.
     """
 
     video_names: tuple[str, ...]
     video_index: Int64[Tensor, " actors"]
     time_s: Float64[Tensor, " actors"]
-    """NaN where an actor was seen in the video as a whole."""
+    """NaN for actors of a whole video."""
     boxes_xyxy_unit: Float32[Tensor, "actors 4"]
     """Corners as shares of the frame's width and height."""
     group_names: tuple[str, ...]
@@ -58,7 +59,7 @@ class Places:
         *,
         groups: Sequence[str] | None = None,
     ) -> "Places":
-        """Places from one name per actor; without `groups`, the actors of one video are one group."""
+        """Return places from one video name per actor; without `groups`, the actors of one video are one group."""
         video_names, video_index = _numbered(videos)
         group_names, group_index = _numbered(videos if groups is None else groups)
         return cls(
@@ -66,11 +67,11 @@ class Places:
         )
 
     def __len__(self) -> int:
-        """How many actors there are."""
+        """Return the number of actors."""
         return len(self.video_index)
 
     def __getitem__(self, rows: Shaped[Tensor, " chosen"]) -> "Places":
-        """The places of some actors."""
+        """Return the places of some actors."""
         return replace(
             self,
             video_index=self.video_index[rows],
@@ -80,17 +81,17 @@ class Places:
         )
 
     def videos(self) -> list[str]:
-        """The name of each actor's video."""
+        """Return the video of each actor."""
         return [self.video_names[i] for i in self.video_index.tolist()]
 
     def groups(self) -> list[str]:
-        """The name of each actor's group."""
+        """Return the group of each actor."""
         return [self.group_names[i] for i in self.group_index.tolist()]
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """How far remembered actors speak: w = exp(−d² / (ρ·s·s̄)), and how loudly: evidence is S times the weight."""
+class NeighbourKernel:
+    """The weight of a remembered actor at distance d, w = exp(−d² / (ρ·s·s̄)), and its evidence, S times the weight."""
 
     num_neighbours: int
     typical_scale: float
@@ -107,17 +108,17 @@ class Kernel:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise RangeError(
-                    f"{name} must be a finite number above zero; got {value}. Do many actors have the same feature?"
+                    f"{name} must be a finite number above zero; got {value}. Check whether many actors have the same feature."
                 )
 
     def calibrated_reach(self) -> float:
-        """ρ, which held-out known actors have set."""
+        """Return ρ; raise if the memory is not calibrated."""
         if self.reach is None:
             raise NotFitted(_uncalibrated("ρ"))
         return self.reach
 
     def calibrated_evidence_scale(self) -> float:
-        """S, which held-out known actors have set."""
+        """Return S; raise if the memory is not calibrated."""
         if self.evidence_scale is None:
             raise NotFitted(_uncalibrated("S"))
         return self.evidence_scale
@@ -125,25 +126,25 @@ class Kernel:
 
 @dataclass(frozen=True)
 class EvidenceMemory:
-    """Remembered actors. Their order means nothing; no tensor in it is ever changed.
+    """Remembered actors, in no particular order. Its tensors never change.
 
-    An entry that stands for several actors (after pruning) has the mean of their labels and their number as `counts`.
+    After pruning an entry stands for several actors: its labels are their mean, its count is their number.
     """
 
     features: Float32[Tensor, "entries dim"]
-    """What was seen of each actor (`whole_features`), on the unit sphere."""
+    """The feature of each actor (`whole_features`), on the unit sphere."""
     labels: Float32[Tensor, "entries classes"]
-    """How surely each entry did each action, from 0 to 1."""
+    """The share of each entry's actors that did each action, from 0 to 1."""
     counts: Float32[Tensor, " entries"]
     scales: Float32[Tensor, " entries"]
     """s: the distance of each entry to its k-th neighbour from another group."""
     places: Places
     class_names: tuple[str, ...]
-    kernel: Kernel
+    kernel: NeighbourKernel
     model: str
-    """SHA-256 of the weights whose features these are."""
+    """SHA-256 of the weights that made the features."""
     tags: tuple[str, ...] = ()
-    """Labels among `class_names` that say how an actor is seen, not what it does: for them alone nobody is remembered."""
+    """Labels among `class_names` that describe how an actor is seen, not what it does; they are not actions."""
 
     def __post_init__(self) -> None:
         require_fingerprint(self.model)
@@ -153,12 +154,12 @@ class EvidenceMemory:
         problems = list(_misfits(self))
         if problems:
             raise ShapeError(
-                f"a memory's parts must be of the same entries and classes: {'; '.join(problems)}."
+                f"the parts of a memory must agree in entries and classes: {'; '.join(problems)}."
             )
         _require_values(self)
 
     def __len__(self) -> int:
-        """How many entries there are; zero is an ordinary number."""
+        """Return the number of entries, which may be zero."""
         return len(self.features)
 
     @property
@@ -168,19 +169,19 @@ class EvidenceMemory:
 
     @property
     def is_action(self) -> Bool[Tensor, " classes"]:
-        """Which labels are actions; a tag is none."""
+        """Return which labels are actions; tags are not."""
         return torch.tensor([name not in self.tags for name in self.class_names], dtype=torch.bool)
 
     @property
     def num_classes(self) -> int:
-        """How many actions are remembered."""
+        """The number of remembered labels."""
         return len(self.class_names)
 
 
 def unit_features(features: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors dim"]:
-    """Features on the unit sphere, z / ‖z‖; a feature of zeros stays where it is, equally far from everybody."""
+    """Return features on the unit sphere, z / ‖z‖; a feature of zeros stays zero, equally far from all."""
     features = at_least_single(features)
-    # the largest entry first, so that neither huge nor tiny features square out of range
+    # divide by the largest entry first, so that squares of huge or tiny features stay in range
     largest = features.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(features.dtype).tiny)
     return F.normalize(features / largest, dim=1)
 
@@ -188,16 +189,16 @@ def unit_features(features: Float[Tensor, "actors dim"]) -> Float[Tensor, "actor
 def whole_features(
     related: Float[Tensor, "actors dim"], looks: Float[Tensor, "actors channels"]
 ) -> Float[Tensor, "actors whole"]:
-    """What is remembered of an actor: [z/‖z‖ | a/‖a‖], what the last layer saw beside what the backbone saw in the box.
+    """Return what a memory keeps of an actor: [z/‖z‖ | a/‖a‖], the last layer's feature and the backbone's in the box.
 
-    The last layer's feature tells known actions apart and lets go of the rest; the backbone's still has it. Neither
-    outweighs the other.
+    The last layer's feature separates known actions and drops the rest, which the backbone's feature still
+    has. Both count the same.
     """
     return torch.cat([unit_features(related), unit_features(looks)], dim=1)
 
 
 def require_fingerprint(model: str) -> None:
-    """A model is named by the SHA-256 of its weights."""
+    """Raise unless `model` is a SHA-256, which names a model by its weights."""
     if not _SHA256.fullmatch(model):
         raise RangeError(
             f"model must be the 64 hexadecimal digits of its weights' SHA-256; got '{model}'. A run's card.json has "
@@ -206,16 +207,16 @@ def require_fingerprint(model: str) -> None:
 
 
 def require_same_model(ours: str, theirs: str, *, what: str) -> None:
-    """Features of two models are not comparable; nothing is done with them together."""
+    """Raise unless two fingerprints are equal; features of different models cannot be compared."""
     if ours != theirs:
         raise RangeError(
-            f"{what} must have features of one model; got {ours[:12]}… and {theirs[:12]}…. Build the memory anew "
-            "with the model that is to use it."
+            f"{what} must have features of one model; got {ours[:12]}… and {theirs[:12]}…. Build the memory again "
+            "with the model that uses it."
         )
 
 
 def _uncalibrated(what: str) -> str:
-    return f"{what} is not set: this memory has not seen held-out known actors yet. Call calibrate(memory, held_out)."
+    return f"{what} must be set before a memory is used; this memory is not calibrated. Call calibrate(memory, held_out)."
 
 
 def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Int[Tensor, " actors"]]:

@@ -1,8 +1,7 @@
-"""What remembered actors say: evidence that adds to the network's, and trust that discounts its opinion.
+"""What remembered actors contribute: evidence that adds to the network's, trust that discounts it, and reasons.
 
-Adding helps to tell known actions apart; discounting helps to tell known from novel.
-
-Neighbours as reasons: the remembered actors that a decision rests on, as people can look them up.
+Adding evidence separates known actions; discounting separates known from novel. The reasons of a decision are
+the remembered actors it rests on, with the place where each was seen.
 """
 
 import math
@@ -18,36 +17,36 @@ from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence, Novelty, Opinion, at_least_single
 from mule.evidence.head import beta_parameters
 from mule.memory.memory import EvidenceMemory
-from mule.memory.search import NOBODY, Weighed, require_entries_of
+from mule.memory.search import NO_ENTRY, Weighed, require_entries_of
 
 EVIDENCE_SCALES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
-"""Among these S is chosen."""
+"""Candidates for S."""
 LEAST_AGREEMENT = 1e-6
 
 
 def class_weights(memory: EvidenceMemory, weighed: Weighed) -> Float[Tensor, "actors classes"]:
-    """w_c: the part of trust t that comes from neighbours doing each action, (1/k)·Σ w·y."""
+    """Return w_c, the part of trust t from neighbours that do each action: (1/k)·Σ w·y."""
     require_entries_of(memory, weighed)
     index = weighed.neighbours.index
     if len(memory) == 0:
         return weighed.log_weight.new_zeros(len(index), memory.num_classes)
-    weight = torch.where(index == NOBODY, 0.0, weighed.weight)
+    weight = torch.where(index == NO_ENTRY, 0.0, weighed.weight)
     return torch.einsum("ak,akc->ac", weight, memory.labels[index]) / index.shape[1]
 
 
 def memory_evidence(memory: EvidenceMemory, weighed: Weighed) -> Evidence:
-    """What neighbours say: e⁺ = S·w_c from those doing the action, e⁻ = S·(t − w_c) from those that do not."""
+    """Return the evidence of the neighbours: e⁺ = S·w_c from those that do the action, e⁻ = S·(t − w_c) from the others."""
     return _evidence(
         class_weights(memory, weighed), weighed.trust, scale=memory.kernel.calibrated_evidence_scale()
     )
 
 
 def fused(network: Evidence, remembered: Evidence) -> Evidence:
-    """Two independent witnesses of the same actors and actions: their evidence adds (cumulative fusion)."""
+    """Add the evidence of two independent sources about the same actors and actions (cumulative fusion)."""
     if network.positive.shape != remembered.positive.shape:
         raise ShapeError(
-            "network and memory must speak of the same actors and actions; got "
-            f"{tuple(network.positive.shape)} and {tuple(remembered.positive.shape)}. `for_classes` lines them up."
+            "network and memory must have evidence for the same actors and actions; got "
+            f"{tuple(network.positive.shape)} and {tuple(remembered.positive.shape)}. Use `for_classes`."
         )
     return Evidence(
         positive=at_least_single(network.positive) + remembered.positive.to(network.positive.device),
@@ -56,7 +55,7 @@ def fused(network: Evidence, remembered: Evidence) -> Evidence:
 
 
 def for_classes(evidence: Evidence, names: Sequence[str], wanted: Sequence[str]) -> Evidence:
-    """Evidence about the wanted actions in their order; about one that is not among `names` there is none."""
+    """Return the evidence of the wanted actions, in their order; an action that is not among `names` has none."""
     if len(names) != evidence.num_classes:
         raise ShapeError(
             f"every class must have a name; got {evidence.num_classes} classes, {len(names)} names."
@@ -72,9 +71,9 @@ def for_classes(evidence: Evidence, names: Sequence[str], wanted: Sequence[str])
 def best_evidence_scale(
     memory: EvidenceMemory, weighed: Weighed, *, network: Evidence, labels: Float[Tensor, "actors classes"]
 ) -> float:
-    """S: the one with which network and memory together predict held-out known actors best, by log-loss.
+    """Return the S with which network and memory together predict held-out known actors best, by log-loss.
 
-    The prediction is the mean of the fused Beta, α / (α + β); of equal ones the smaller S is taken.
+    The prediction is the mean of the fused Beta, α / (α + β). Ties go to the smaller S.
     """
     if labels.shape != network.positive.shape:
         raise ShapeError(
@@ -82,7 +81,7 @@ def best_evidence_scale(
             f"{tuple(labels.shape)}."
         )
     if len(labels) == 0:
-        raise TooFewActors("S is chosen on held-out known actors; got none.")
+        raise TooFewActors("S must be chosen on held-out known actors; got none.")
     weights, trust = class_weights(memory, weighed), weighed.trust
     losses = [
         _log_loss(fused(network, _evidence(weights, trust, scale=scale)), labels) for scale in EVIDENCE_SCALES
@@ -91,9 +90,9 @@ def best_evidence_scale(
 
 
 def discounted(opinion: Opinion, trust: Float[Tensor, " actors"]) -> Opinion:
-    """An opinion heard through trust t: belief and disbelief shrink to their t-th part, uncertainty takes the rest.
+    """Discount an opinion by trust t: belief and disbelief are multiplied by t, uncertainty takes the rest.
 
-    Full trust changes nothing; without any the opinion is vacuous.
+    Full trust changes nothing; without trust the opinion is vacuous.
     """
     if ((trust < 0) | (trust > 1) | trust.isnan()).any():
         raise RangeError("trust must lie from 0 to 1; pass Weighed.trust.")
@@ -105,10 +104,10 @@ def discounted(opinion: Opinion, trust: Float[Tensor, " actors"]) -> Opinion:
 def discounted_evidence_novelty(
     log_evidence: Float[Tensor, "actors classes"], log_trust: Float[Tensor, " actors"]
 ) -> Novelty:
-    """GD-PE: novel is what has little trusted evidence for any known action, −Σ log(1 + t·e⁺).
+    """Return GD-PE: an actor is novel if there is little trusted evidence for any known action, −Σ log(1 + t·e⁺).
 
-    `log_evidence` is log e⁺, which is h itself where evidence is tied and exponential; then the rank is
-    −Σ softplus(h + log t), and with full trust it is PE's on the logarithm of evidence.
+    `log_evidence` is log e⁺, which is h itself for tied exponential evidence; the rank is then −Σ softplus(h
+    + log t). With full trust it equals PE on the logarithm of evidence.
     """
     return _product_novelty(log_evidence + log_trust[:, None].to(log_evidence))
 
@@ -116,10 +115,10 @@ def discounted_evidence_novelty(
 def agreement_novelty(
     log_evidence: Float[Tensor, "actors classes"], class_weight: Float[Tensor, "actors classes"]
 ) -> Novelty:
-    """A-PE: novel is where network and neighbours name no action together, −Σ log(1 + e⁺·w_c).
+    """Return A-PE: an actor is novel if network and neighbours agree on no action, −Σ log(1 + e⁺·w_c).
 
-    `class_weight` is that of `class_weights`; 10⁻⁶ is added to it, so that an action nobody near does still counts a
-    little.
+    `class_weight` comes from `class_weights`; 10⁻⁶ is added to it, so that an action without neighbours still
+    counts a little.
     """
     return _product_novelty(log_evidence + (class_weight.to(log_evidence) + LEAST_AGREEMENT).log())
 
@@ -144,29 +143,29 @@ def _log_loss(evidence: Evidence, labels: Float[Tensor, "actors classes"]) -> Fl
 
 @dataclass(frozen=True)
 class Reason:
-    """One remembered actor near the one asked about."""
+    """A remembered actor near another actor."""
 
     video: str
     time_s: float | None
-    """None where it was seen in the video as a whole."""
+    """None for an actor of a whole video."""
     box_xyxy_unit: tuple[float, float, float, float]
     actions: Mapping[str, float]
-    """What it did, and how surely; below 1 where an entry stands for several actors."""
+    """Its actions; values below 1 if the entry stands for several actors that differ."""
     num_actors: float
-    """How many actors the entry stands for; the place is that of the most typical one."""
+    """The number of actors the entry stands for; the place is that of the most typical one."""
     weight: float
     distance: float
 
 
 def reasons(memory: EvidenceMemory, weighed: Weighed, *, at_most: int | None = None) -> list[list[Reason]]:
-    """The nearest remembered actors of each actor, nearest first, with what they did and where they were seen."""
+    """Return the nearest remembered actors of each actor, nearest first, with their actions and places."""
     require_entries_of(memory, weighed)
     near = weighed.neighbours
     return [
         [
             _reason(memory, entry, weight=weight, distance=distance)
             for entry, weight, distance in zip(entries, weights, distances, strict=True)
-            if entry != NOBODY
+            if entry != NO_ENTRY
         ]
         for entries, weights, distances in zip(
             near.index[:, :at_most].tolist(),

@@ -1,7 +1,4 @@
-"""A smaller memory that says nearly the same: nearby entries become one, with the mean of their labels.
-
-What is in a memory: how much of each action, from where, and how much of it stands alone.
-"""
+"""Make a memory smaller by merging nearby entries, and count what a memory holds."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,27 +9,26 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError, TooFewActors
-from mule.memory.memory import EvidenceMemory, Kernel, unit_features
-from mule.memory.search import entry_scales
+from mule.memory.memory import EvidenceMemory, NeighbourKernel, unit_features
+from mule.memory.search import NUMBERS_AT_ONCE, entry_scales
 
 MOST_ROUNDS = 50
-NUMBERS_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Centres on the unit sphere, and to which of them each point belongs."""
+    """Centres on the unit sphere, and the cluster of each point."""
 
     centres: Float[Tensor, "clusters dim"]
     index: Int[Tensor, " points"]
 
 
 def prune_memory(memory: EvidenceMemory, *, share: float, seed: int = 0) -> EvidenceMemory:
-    """The memory with about this share of its entries: centres of k-means, with soft labels.
+    """Return a memory with about this share of the entries: k-means centres with soft labels; not calibrated.
 
-    A centre has the mean of its members' labels, weighted by the actors they stand for, and the sum of these as its
-    count; so counts times labels add up as before, for every action. It is placed where its most typical member was
-    seen. Scales are measured among the centres; ρ and S must be set again.
+    A centre has the mean of its members' labels, weighted by the actors they stand for, and the sum of these
+    as its count, so counts times labels keep their sum for every action. Its place is that of its most
+    typical member. Scales are measured among the centres.
     """
     if not 0 < share <= 1:
         raise RangeError(f"share must lie above 0 and up to 1; got {share}.")
@@ -49,7 +45,7 @@ def prune_memory(memory: EvidenceMemory, *, share: float, seed: int = 0) -> Evid
     places = memory.places[_most_typical(memory.features, clusters)]
     scales = entry_scales(
         clusters.centres,
-        torch.arange(num_kept),  # a centre stands for many groups; only itself is left out
+        torch.arange(num_kept),  # a centre stands for many groups, so only itself is excluded
         num_neighbours=memory.kernel.num_neighbours,
     )
     return replace(
@@ -59,17 +55,17 @@ def prune_memory(memory: EvidenceMemory, *, share: float, seed: int = 0) -> Evid
         counts=counts,
         scales=scales,
         places=places,
-        kernel=Kernel(memory.kernel.num_neighbours, scales.median().item()),
+        kernel=NeighbourKernel(memory.kernel.num_neighbours, scales.median().item()),
     )
 
 
 def sphere_means(
     points: Float[Tensor, "points dim"], weight: Float[Tensor, " points"], *, num_clusters: int, seed: int
 ) -> Clusters:
-    """k-means on the unit sphere (Lloyd's rounds from seeded points), in which no cluster is empty.
+    """Run k-means on the unit sphere (Lloyd's rounds from seeded points) without empty clusters.
 
-    A centre is the direction of its members' weighted sum. A centre that lost its members moves to the point that lies
-    farthest from its own.
+    A centre is the direction of its members' weighted sum. A centre without members moves to the point
+    farthest from its own centre.
     """
     if not 1 <= num_clusters <= len(points):
         raise RangeError(
@@ -85,7 +81,7 @@ def sphere_means(
             break
         index = nearest
         total = torch.zeros_like(centres).index_add(0, index, points * weight[:, None])
-        # opposite members can cancel; such a centre stays where it was
+        # opposite members can cancel; such a centre does not move
         is_somewhere = total.norm(dim=1, keepdim=True) > torch.finfo(total.dtype).eps
         centres = torch.where(is_somewhere, unit_features(total), centres)
     return Clusters(centres, index)
@@ -98,7 +94,7 @@ def _nearest_centre(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without_empty(index: Tensor, cosine: Tensor, num_clusters: int) -> Tensor:
-    """Every cluster gets a member: the empty ones those that fit worst where they are, and leave others behind."""
+    """Give every empty cluster one member: the point that fits worst in a cluster with other members."""
     members = torch.bincount(index, minlength=num_clusters)
     empty = torch.nonzero(members == 0).flatten().tolist()
     if not empty:
@@ -114,12 +110,10 @@ def _without_empty(index: Tensor, cosine: Tensor, num_clusters: int) -> Tensor:
 
 
 def _most_typical(points: Tensor, clusters: Clusters) -> Int[Tensor, " clusters"]:
-    """For each cluster, its member nearest to the centre."""
+    """Return the member of each cluster that is nearest to the centre."""
     cosine = (points * clusters.centres[clusters.index]).sum(dim=1)
     order = cosine.argsort(descending=True, stable=True)
-    order = order[
-        clusters.index[order].argsort(stable=True)
-    ]  # by cluster, and in each the most typical first
+    order = order[clusters.index[order].argsort(stable=True)]  # by cluster, most typical first
     members = torch.bincount(clusters.index, minlength=len(clusters.centres))
     return order[members.cumsum(0) - members]
 
@@ -129,22 +123,22 @@ ISOLATED_SCALES = 2.0
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in a memory."""
+    """What a memory holds."""
 
     num_entries: int
     num_actors: float
-    """How many actors the entries stand for."""
+    """The number of actors the entries stand for."""
     actors_by_class: Mapping[str, float]
-    """Counts times labels, which pruning does not change."""
+    """Sums of counts times labels, which pruning does not change."""
     entries_by_video: Mapping[str, int]
-    """From the video with most entries to that with fewest."""
+    """Largest first."""
     num_groups: int
     isolated_share: float
-    """Entries whose k-th neighbour is more than twice as far as is typical: they vouch for few."""
+    """The share of entries whose k-th neighbour is more than twice as far as is typical."""
 
 
 def memory_contents(memory: EvidenceMemory) -> Contents:
-    """Counts per action and source, and the share of isolated entries."""
+    """Count actors per action, entries per video, and isolated entries."""
     mass = (memory.labels.double() * memory.counts.double()[:, None]).sum(dim=0)
     is_isolated = memory.scales > ISOLATED_SCALES * memory.kernel.typical_scale
     return Contents(

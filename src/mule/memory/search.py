@@ -1,6 +1,7 @@
-"""The k nearest entries: exact in torch; for very many entries an inverted file, which says how much it finds.
+"""Find the k nearest entries of a memory, and weigh them.
 
-How near is near: kernel weights with a local geometric bandwidth, and the trust they add up to.
+Search is exact in torch; above a million entries it uses an inverted file (faiss), whose recall can be
+measured. Weights have a local geometric bandwidth; their mean is the trust in an actor.
 """
 
 import math
@@ -18,40 +19,40 @@ from mule.memory.memory import EvidenceMemory, unit_features
 Method = Literal["exact", "inverted_file"]
 
 MOST_EXACT = 1_000_000
-"""Beyond so many entries an index decides which are looked at, unless exact search is asked for."""
+"""Larger memories use an inverted file, unless exact search is requested."""
 NUMBERS_AT_ONCE = 1 << 24
 ENTRIES_PER_CELL = 39
-"""What faiss asks for to place a cell; more take longer, and what is found hardly changes."""
-NOBODY = -1
+"""The number of entries that faiss needs to place a cell; more take longer and hardly change the result."""
+NO_ENTRY = -1
 
 
-class SearchUnavailable(MuleError, ImportError):  # noqa: N818 - names the fact, as the messages do
-    """The package that searches very large memories is not installed; the message names the extra."""
+class SearchUnavailable(MuleError, ImportError):  # noqa: N818 - it names the fact
+    """faiss, which searches very large memories, is not installed; the message names the extra."""
 
 
 @dataclass(frozen=True)
 class Neighbours:
     """The nearest entries of each actor, nearest first.
 
-    Where fewer entries than asked for were allowed, `index` is −1 and `distance` infinite.
+    If there are fewer entries than requested, `index` is −1 and `distance` infinite.
     """
 
     index: Int64[Tensor, "actors neighbours"]
     distance: Float[Tensor, "actors neighbours"]
     """Between points of the unit sphere: 0 to 2."""
     method: Method
-    """How they were found; only ``"exact"`` promises that nobody nearer was missed."""
+    """How they were found; only ``"exact"`` misses no nearer entry."""
 
 
 class EntrySearch:
-    """The entries of a memory, ready to be searched.
+    """An index over the entries of a memory.
 
     Args:
         features: on the unit sphere.
-        group_index: entries of an actor's own group can be left out.
-        method: by default exact up to `MOST_EXACT` entries, an inverted file beyond; every answer names it.
-        share_probed: of the inverted file's cells, how many are looked into; what the default finds is measured in
-            docs/BENCHMARKS.md.
+        group_index: the group of each entry; a search can exclude the actor's own group.
+        method: by default exact up to `MOST_EXACT` entries, an inverted file beyond.
+        share_probed: share of the inverted file's cells to search; docs/BENCHMARKS.md has the recall of the
+            default.
     """
 
     def __init__(
@@ -81,24 +82,24 @@ class EntrySearch:
         *,
         excluding: Int[Tensor, " actors"] | None = None,
     ) -> Neighbours:
-        """The nearest entries of each actor; those of the group it is excluded from do not count.
+        """Return the nearest entries of each actor.
 
         Args:
-            queries: on the unit sphere, or zeros.
-            num_neighbours: how many entries are wanted.
-            excluding: the group of each actor, as the entries' are numbered.
+            queries: features on the unit sphere, or zeros.
+            num_neighbours: number of entries per actor.
+            excluding: the group of each actor, whose entries do not count.
         """
         if num_neighbours < 1:
             raise RangeError(f"num_neighbours must be at least 1; got {num_neighbours}.")
         if queries.shape[1] != self.features.shape[1]:
             raise ShapeError(
-                f"queries must have {self.features.shape[1]} dimensions as the memory has; got {queries.shape[1]}. "
-                "Ask with features of the model that made the memory."
+                f"queries must have {self.features.shape[1]} dimensions, as the memory has; got {queries.shape[1]}. "
+                "Use features of the model that made the memory."
             )
         at_once = self._queries_at_once(num_neighbours)
         found = self._exact if self._cells is None else self._probed
         blocks: list[tuple[Tensor, Tensor]] = []
-        for first in range(0, max(1, len(queries)), at_once):  # nobody to ask about is a block, too
+        for first in range(0, max(1, len(queries)), at_once):  # one empty block if there are no queries
             rows = slice(first, first + at_once)
             own = None if excluding is None else excluding[rows]
             blocks.append(self._ordered(queries[rows], found(queries[rows], num_neighbours, own)))
@@ -106,7 +107,7 @@ class EntrySearch:
         return Neighbours(index, distance, self.method)
 
     def _queries_at_once(self, num_neighbours: int) -> int:
-        """Exact search holds a cosine with every entry; an inverted file only what it finds."""
+        """Return how many queries fit in memory: exact search holds a cosine per entry, an inverted file only its results."""
         most_found = num_neighbours + self._largest_group
         each = len(self.features) if self._cells is None else most_found
         return max(1, NUMBERS_AT_ONCE // max(1, each, self.features.shape[1]))
@@ -114,12 +115,12 @@ class EntrySearch:
     def _exact(
         self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
     ) -> Int64[Tensor, "actors k"]:
-        # the nearest on a sphere have the largest cosine; so has a query of zeros, to which all are alike
+        # on a sphere the nearest entries have the largest cosine; a query of zeros is equally far from all
         cosine = queries.to(self.features) @ self.features.T
         if excluding is not None:
             cosine = cosine.masked_fill(excluding[:, None] == self.group_index, -torch.inf)
         top = cosine.topk(min(num_neighbours, len(self.features)), dim=1)
-        return _padded(top.indices.masked_fill(top.values == -torch.inf, NOBODY), num_neighbours)
+        return _padded(top.indices.masked_fill(top.values == -torch.inf, NO_ENTRY), num_neighbours)
 
     def _probed(
         self, queries: Tensor, num_neighbours: int, excluding: Tensor | None
@@ -129,16 +130,16 @@ class EntrySearch:
         _, found = _require_cells(self._cells).search(queries.float().contiguous().numpy(), wanted)
         index = torch.from_numpy(found)
         if excluding is not None:
-            index = _kept_first(index, (index == NOBODY) | (self.group_index[index] == excluding[:, None]))
+            index = _kept_first(index, (index == NO_ENTRY) | (self.group_index[index] == excluding[:, None]))
         return _padded(index[:, :num_neighbours], num_neighbours)
 
     def _ordered(
         self, queries: Tensor, index: Int64[Tensor, "actors k"]
     ) -> tuple[Int64[Tensor, "actors k"], Float[Tensor, "actors k"]]:
-        # from the difference, not from 2 − 2·cosine, which loses the digits of near neighbours
+        # from the difference: 2 − 2·cosine would lose digits for near neighbours
         distance = torch.full(index.shape, torch.inf, dtype=torch.float64)
         for column in range(index.shape[1]):
-            is_there = index[:, column] != NOBODY
+            is_there = index[:, column] != NO_ENTRY
             near = self.features[index[is_there, column]].double()
             distance[is_there, column] = (queries[is_there].double() - near).norm(dim=1)
         distance, order = distance.sort(dim=1, stable=True)
@@ -146,23 +147,23 @@ class EntrySearch:
 
 
 def recall(search: EntrySearch, queries: Float[Tensor, "actors dim"], *, num_neighbours: int = 20) -> float:
-    """The share of the true nearest entries of these actors that a search finds; exact search finds all."""
+    """Return the share of the true nearest entries of these actors that a search finds."""
     if len(queries) == 0:
-        raise RangeError("recall is measured on at least one actor; got none.")
+        raise RangeError("recall must be measured on at least one actor; got none.")
     truly = EntrySearch(search.features, search.group_index, method="exact").nearest(queries, num_neighbours)
     found = search.nearest(queries, num_neighbours)
     is_found = (truly.index[:, :, None] == found.index[:, None, :]).any(dim=2)
-    is_there = truly.index != NOBODY
+    is_there = truly.index != NO_ENTRY
     return (is_found & is_there).sum().item() / max(1, int(is_there.sum()))
 
 
 def _padded(index: Int64[Tensor, "actors found"], width: int) -> Int64[Tensor, "actors k"]:
-    return torch.nn.functional.pad(index, (0, width - index.shape[1]), value=NOBODY)
+    return torch.nn.functional.pad(index, (0, width - index.shape[1]), value=NO_ENTRY)
 
 
 def _kept_first(index: Int64[Tensor, "actors found"], is_left_out: Bool[Tensor, "actors found"]) -> Tensor:
     order = is_left_out.to(torch.int8).argsort(dim=1, stable=True)
-    return index.masked_fill(is_left_out, NOBODY).gather(1, order)
+    return index.masked_fill(is_left_out, NO_ENTRY).gather(1, order)
 
 
 def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) -> Any:  # noqa: ANN401 - faiss has no types
@@ -171,7 +172,7 @@ def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) 
     except ImportError as error:
         raise SearchUnavailable(
             f"searching {len(features)} entries by an inverted file needs faiss: pip install 'mule[faiss]'. Or prune "
-            "the memory, or ask for method='exact'."
+            "the memory, or use method='exact'."
         ) from error
     entries = features.float().contiguous().numpy()
     num_cells = max(1, min(round(4 * len(entries) ** 0.5), len(entries) // ENTRIES_PER_CELL))
@@ -194,7 +195,7 @@ def _require_cells(cells: Any) -> Any:  # noqa: ANN401 - faiss has no types
 class Weighed:
     """The k nearest entries of each actor and the weight of each, w = exp(−d² / (ρ·s·s̄)).
 
-    Weights are kept as logarithms: far from everything they are too small for a plain number, and still rank.
+    Weights are stored as logarithms, because far from every entry they underflow and must still rank.
     """
 
     neighbours: Neighbours
@@ -202,17 +203,17 @@ class Weighed:
 
     @property
     def weight(self) -> Float[Tensor, "actors neighbours"]:
-        """From 1 where an entry is the actor itself, to 0; a neighbour that is not there weighs 0."""
+        """The weight of each neighbour: 1 at distance 0, falling to 0; a missing neighbour weighs 0."""
         return self.log_weight.exp()
 
     @property
     def log_trust(self) -> Float[Tensor, " actors"]:
-        """The logarithm of trust t; −∞ for a memory without entries."""
+        """The logarithm of trust t; −∞ for an empty memory."""
         return self.log_weight.logsumexp(dim=1) - math.log(self.log_weight.shape[1])
 
     @property
     def trust(self) -> Float[Tensor, " actors"]:
-        """The mean weight of the k nearest entries, t from 0 to 1: how far the memory vouches for an actor."""
+        """Trust t in each actor, from 0 to 1: the mean weight of its k nearest entries."""
         return self.log_trust.exp()
 
 
@@ -223,13 +224,13 @@ def weigh(
     excluding: Int[Tensor, " actors"] | None = None,
     search: EntrySearch | None = None,
 ) -> Weighed:
-    """The nearest entries of each actor, weighed.
+    """Find the nearest entries of each actor, and weigh them.
 
     Args:
-        memory: calibrated.
-        features: what the network's last layer sees, of any length.
+        memory: a calibrated memory.
+        features: what the memory keeps of each actor, of any length.
         excluding: the group of each actor as `memory.places` numbers them, whose entries do not count.
-        search: made of this memory's features; by default one is made for this call.
+        search: an index over this memory; by default one is made for this call.
     """
     kernel = memory.kernel
     neighbours = nearest(memory, features, excluding=excluding, search=search)
@@ -244,13 +245,13 @@ def nearest(
     excluding: Int[Tensor, " actors"] | None = None,
     search: EntrySearch | None = None,
 ) -> Neighbours:
-    """The k nearest entries of each actor, k as the memory's kernel has it."""
+    """Return the k nearest entries of each actor, k being that of the memory's kernel."""
     search = search or EntrySearch(memory.features, memory.places.group_index)
     return search.nearest(unit_features(features), memory.kernel.num_neighbours, excluding=excluding)
 
 
-def vacuity_novelty(weighed: Weighed) -> Novelty:
-    """G-Vac: novel is whom no remembered actor is near, −log t; the value is 1 − t."""
+def memory_vacuity_novelty(weighed: Weighed) -> Novelty:
+    """Return G-Vac: an actor is novel if nobody similar is remembered, −log t; the value is 1 − t."""
     log_trust = weighed.log_trust
     return Novelty(value=-torch.expm1(log_trust), rank=-log_trust)
 
@@ -258,9 +259,9 @@ def vacuity_novelty(weighed: Weighed) -> Novelty:
 def entry_scales(
     features: Float[Tensor, "entries dim"], group_index: Int[Tensor, " entries"], *, num_neighbours: int
 ) -> Float[Tensor, " entries"]:
-    """s: the distance of each entry to its k-th neighbour from another group.
+    """Return s, the distance of each entry to its k-th neighbour from another group.
 
-    Neighbours of the same clip are left out because they share camera, light and moment.
+    Neighbours of the same group do not count, because they share camera, light and moment.
     """
     return scales_among(
         EntrySearch(features, group_index), features, group_index, num_neighbours=num_neighbours
@@ -274,19 +275,19 @@ def scales_among(
     *,
     num_neighbours: int,
 ) -> Float[Tensor, " actors"]:
-    """The distance of each actor to its k-th neighbour of another group among the entries searched."""
+    """Return the distance of each actor to its k-th neighbour from another group."""
     distance = search.nearest(features, num_neighbours, excluding=group_index).distance[:, -1]
     lonely = torch.nonzero(torch.isinf(distance)).flatten()
     if len(lonely):
         raise TooFewActors(
-            f"every entry must have {num_neighbours} others from other clips to measure its scale by; {len(lonely)} of "
-            f"{len(features)} have not. Remember more actors, or lower num_neighbours."
+            f"every entry must have {num_neighbours} neighbours from other clips; {len(lonely)} of {len(features)} do not. "
+            "Remember more actors, or lower num_neighbours."
         )
     if (distance <= 0).any():
         first = int(torch.nonzero(distance <= 0)[0])
         raise RangeError(
             f"an entry must differ from its k-th neighbour, k = {num_neighbours}; {int((distance <= 0).sum())} do not, "
-            f"the first is entry {first}. Was the same actor given many times, or is the network dead?"
+            f"the first is entry {first}. Check for repeated actors, and for a network whose features are all equal."
         )
     return distance
 
@@ -294,12 +295,12 @@ def scales_among(
 def reach_of(
     memory: EvidenceMemory, features: Float[Tensor, "actors dim"], *, search: EntrySearch | None = None
 ) -> float:
-    """ρ: the median of d² / (s·s̄) over held-out known actors and their k neighbours.
+    """Return ρ, the median of d² / (s·s̄) over held-out known actors and their k neighbours.
 
-    Held-out, because the network has pulled its training actors together: distances among them are too small.
+    Training actors would not do: the network has pulled them together, so distances among them are too small.
     """
     if len(features) == 0:
-        raise TooFewActors("ρ is a median over held-out known actors; got none.")
+        raise TooFewActors("ρ must be measured on held-out known actors; got none.")
     if len(memory) < memory.kernel.num_neighbours:
         raise TooFewActors(
             f"ρ needs a memory of at least k = {memory.kernel.num_neighbours} entries; got {len(memory)}."
@@ -312,11 +313,11 @@ def reach_of(
 def _scale_of(memory: EvidenceMemory, neighbours: Neighbours) -> Float[Tensor, "actors neighbours"]:
     if len(memory) == 0:
         return torch.ones_like(neighbours.distance)
-    return torch.where(neighbours.index == NOBODY, 1.0, memory.scales[neighbours.index])
+    return torch.where(neighbours.index == NO_ENTRY, 1.0, memory.scales[neighbours.index])
 
 
 def require_entries_of(memory: EvidenceMemory, weighed: Weighed) -> None:
-    """What was weighed are entries of this memory, as far as their numbers tell."""
+    """Raise if neighbours cannot be entries of this memory, judging by their numbers."""
     index = weighed.neighbours.index
     if index.numel() and int(index.max()) >= len(memory):
         raise ShapeError(

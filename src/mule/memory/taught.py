@@ -1,6 +1,6 @@
-"""Held-out known actors: what a memory's two numbers, and everything taught later, are set by.
+"""Held-out known actors, which calibrate a memory, and actions taught from a few exemplars.
 
-Actions learnt from a few exemplars: what they add to the network's outputs, and to the memory's trust.
+A taught action adds a column to the network's outputs, and trust to the actors that do it.
 """
 
 import math
@@ -23,25 +23,25 @@ from mule.memory.search import Weighed
 class HeldOut:
     """Known actors that neither trained the network nor are remembered, as the network saw them.
 
-    They decide what is usual among known actors. Novel ones must not be here: they would decide what counts as novel.
+    They define how novel known actors look, so novel actors must not be among them.
     """
 
     features: Float32[Tensor, "actors dim"]
     """What a memory keeps of each actor."""
     outputs: Float32[Tensor, "actors classes"]
-    """h: the network's raw output for each action, whose sign says for or against."""
+    """h: the network's raw output for each action; positive means for, negative against."""
     labels: Float32[Tensor, "actors classes"]
     class_names: tuple[str, ...]
     model: str
-    """SHA-256 of the weights whose features and outputs these are."""
+    """SHA-256 of the weights that made features and outputs."""
     videos: tuple[str, ...] | None = None
-    """Names of all videos they were seen in; None where nobody wrote them down."""
+    """Names of all their videos; None if they were not recorded."""
 
     def __post_init__(self) -> None:
         require_fingerprint(self.model)
         problems = list(_misfits(self))
         if problems:
-            raise ShapeError(f"held-out actors must be of one kind: {'; '.join(problems)}.")
+            raise ShapeError(f"held-out actors must have consistent parts: {'; '.join(problems)}.")
         if not (torch.isfinite(self.features).all() and torch.isfinite(self.outputs).all()):
             raise NotFinite(
                 "features and outputs of held-out actors must be finite. Look for NaN in the network."
@@ -52,19 +52,19 @@ class HeldOut:
         if is_novel.any():
             raise RangeError(
                 f"held-out actors must do at least one known action; {int(is_novel.sum())} of {len(self)} do none, the "
-                f"first is actor {int(torch.nonzero(is_novel)[0])}. Leave them out, or they decide what counts as novel."
+                f"first is actor {int(torch.nonzero(is_novel)[0])}. Leave them out."
             )
 
     def __len__(self) -> int:
-        """How many actors there are."""
+        """Return the number of actors."""
         return len(self.features)
 
 
 def apart_from(held_out: HeldOut | None, videos: Sequence[str]) -> Bool[Tensor, " actors"]:
-    """Which actors, by the video of each, may be remembered beside held-out ones: those of other videos.
+    """Return which actors, given the video of each, may be remembered: those from videos without held-out actors.
 
-    Actors of one video share camera, light and often the person. With some of them remembered the held-out ones would look
-    less strange than those of a new video do, and more of these would be flagged than was promised.
+    Actors of one video share camera, light and often the person. If some were remembered, the held-out ones
+    would look less novel than actors of a new video do, and more of these would be flagged than promised.
     """
     taken = set[str]() if held_out is None else set(held_out.videos or ())
     return torch.tensor([video not in taken for video in videos], dtype=torch.bool)
@@ -88,7 +88,7 @@ SHARPNESS = 2.0
 
 @dataclass(frozen=True)
 class Whitening:
-    """Features seen relative to known actors: what varies within known actions is shrunk, so that the rest shows.
+    """Features relative to known actors: directions that vary within known actions are shrunk.
 
     x ↦ (z/‖z‖ − centre)·transform, brought to length 1.
     """
@@ -97,15 +97,16 @@ class Whitening:
     transform: Float32[Tensor, "dim dim"]
 
     def __call__(self, features: Float[Tensor, "actors dim"]) -> Float32[Tensor, "actors dim"]:
-        """These features, whitened, on the unit sphere."""
+        """Return the features whitened, on the unit sphere."""
         return unit_features((unit_features(features).float() - self.centre) @ self.transform)
 
 
 @dataclass(frozen=True)
 class TaughtAction:
-    """One action learnt without retraining: a kernel read-out on whitened features, calibrated to log-odds.
+    """An action learnt without retraining: a kernel read-out on whitened features, calibrated to log-odds.
 
-    h = slope·Σ coefficient·e^(γ·(cos(x, landmark) − 1)) + offset; landmarks are exemplars and remembered actors.
+    h = slope·Σ coefficient·e^(γ·(cos(x, landmark) − 1)) + offset; landmarks are exemplars and remembered
+    actors.
     """
 
     name: str
@@ -115,28 +116,30 @@ class TaughtAction:
     slope: float
     offset: float
     typical_log_trust: float
-    """What log t is for the typical held-out known actor."""
+    """The median of log t over held-out known actors."""
 
     def __post_init__(self) -> None:
         problems = list(_action_misfits(self))
         if problems:
-            raise ShapeError(f"the parts of a taught action must fit: {'; '.join(problems)}.")
+            raise ShapeError(f"the parts of a taught action must agree: {'; '.join(problems)}.")
         numbers = (self.slope, self.offset, self.typical_log_trust)
         tensors = (self.whitening.centre, self.whitening.transform, self.landmarks, self.coefficients)
         if not (all(map(math.isfinite, numbers)) and all(bool(t.isfinite().all()) for t in tensors)):
-            raise NotFinite(f"every number of the taught action '{self.name}' must be finite. Teach it anew.")
+            raise NotFinite(
+                f"every number of the taught action '{self.name}' must be finite. Teach it again."
+            )
         if self.slope <= 0:
             raise RangeError(f"slope must be above zero; got {self.slope}.")
 
     def output(self, features: Float[Tensor, "actors dim"]) -> Float32[Tensor, " actors"]:
-        """h: the log-odds that each actor does this action, to stand beside the network's outputs."""
+        """Return h, the log-odds that each actor does this action; it joins the network's outputs."""
         score = sphere_kernel(self.whitening(features), self.landmarks) @ self.coefficients
         return self.slope * score + self.offset
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """All that is known beside the network: a memory, the actors it was set by, and what it was taught since."""
+    """Everything a model knows besides its network: a memory, its held-out actors, and taught actions."""
 
     memory: EvidenceMemory
     held_out: HeldOut | None = None
@@ -148,11 +151,11 @@ class Remembered:
         names = [action.name for action in self.taught]
         strangers = [name for name in names if name not in self.memory.class_names]
         if strangers or len(set(names)) != len(names):
-            raise RangeError(f"taught actions must be different, and remembered; got {', '.join(names)}.")
+            raise RangeError(f"taught actions must be different and remembered; got {', '.join(names)}.")
 
     @property
     def network_class_names(self) -> tuple[str, ...]:
-        """The remembered actions that the network itself was trained on, in the memory's order."""
+        """The remembered actions that the network was trained on, in the memory's order."""
         names = {action.name for action in self.taught}
         return tuple(name for name in self.memory.class_names if name not in names)
 
@@ -160,13 +163,13 @@ class Remembered:
 def outputs_with_taught(
     remembered: Remembered, outputs: Float[Tensor, "actors classes"], features: Float[Tensor, "actors dim"]
 ) -> Float[Tensor, "actors all_classes"]:
-    """The network's outputs h with one more column for each taught action; those there were do not change.
+    """Return the network's outputs h with one more column per taught action; the other columns do not change.
 
-    Columns come in the order of `network_class_names`, then that of `taught`.
+    Columns are in the order of `network_class_names`, then of `taught`.
     """
     if outputs.shape[1] != len(remembered.network_class_names):
         raise ShapeError(
-            f"outputs must be those of {', '.join(remembered.network_class_names)}; got {outputs.shape[1]} columns."
+            f"outputs must have a column each for {', '.join(remembered.network_class_names)}; got {outputs.shape[1]} columns."
         )
     taught = [action.output(features).to(outputs)[:, None] for action in remembered.taught]
     return torch.cat([outputs, *taught], dim=1)
@@ -175,12 +178,12 @@ def outputs_with_taught(
 def log_trust_with_taught(
     remembered: Remembered, weighed: Weighed, features: Float[Tensor, "actors dim"]
 ) -> Float[Tensor, " actors"]:
-    """The logarithm of trust, where an actor that does a taught action is trusted like a typical known one.
+    """Return log trust, raised for actors that do a taught action to that of a typical known actor.
 
         t' = (1 − q)·t + q·max(t, t̄)      q = 1 − Π(1 − σ(h)) over taught actions, the belief that it does one of them
 
-    t̄ is the trust of the typical held-out known actor. A few exemplars cannot fill the k nearest places, so without
-    this an actor would be recognised and still be called novel. Nobody is trusted less than before.
+    t̄ is the trust of the typical held-out known actor. A few exemplars cannot fill the k nearest places, so
+    without this an actor would be recognised and still called novel. No actor is trusted less than before.
     """
     log_trust = weighed.log_trust
     if not remembered.taught:
@@ -194,10 +197,10 @@ def log_trust_with_taught(
 
 
 def evidence_with_taught(remembered: Remembered, weighed: Weighed) -> Evidence:
-    """What neighbours say about each action, to be fused with the network's; about taught ones they say nothing.
+    """Return the neighbours' evidence for each action, to be added to the network's; none for taught actions.
 
-    A few exemplars are outvoted among the k nearest; the read-out of a taught action, which has weighed them already,
-    speaks alone. Columns come in the order of `outputs_with_taught`.
+    Among the k nearest entries a few exemplars would be outvoted, so only the read-out of a taught action
+    counts. Columns are in the order of `outputs_with_taught`.
     """
     trained = remembered.network_class_names
     said = memory_evidence(remembered.memory, weighed)
@@ -209,7 +212,7 @@ def evidence_with_taught(remembered: Remembered, weighed: Weighed) -> Evidence:
 def sphere_kernel(
     points: Float[Tensor, "points dim"], others: Float[Tensor, "others dim"]
 ) -> Float[Tensor, "points others"]:
-    """e^(γ·(cos − 1)): 1 for the same direction, e^(−2γ) for the opposite."""
+    """Return e^(γ·(cos − 1)): 1 for the same direction, e^(−2γ) for the opposite."""
     return torch.exp(SHARPNESS * (points @ others.T - 1))
 
 

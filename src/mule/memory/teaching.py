@@ -1,9 +1,9 @@
-"""Teach an action from a few exemplars, without retraining: it is recognised, and no longer called novel.
+"""Teach an action from a few exemplars, without retraining: the model recognises it and no longer calls it novel.
 
     exemplars ─┐                                       ┌─ left out one by one ─▶ what its actors will score ─┐
     remembered ┴─ whiten ─▶ kernel ridge ─▶ read-out ──┴─ held-out known actors ─▶ what others score ────────┴─▶ log-odds
 
-Everything is set by the exemplars and by known actors. The network's own outputs stay as they are.
+Exemplars and known actors determine everything. The network's own outputs do not change.
 """
 
 from dataclasses import dataclass, replace
@@ -19,52 +19,52 @@ from mule.memory.search import EntrySearch, scales_among, weigh
 from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening, sphere_kernel
 
 SHRINKAGE = 0.03
-"""How much of the features' mean variance is added to every direction before whitening."""
+"""Share of the mean variance that is added to every direction before whitening."""
 RIDGE = 0.01
 MOST_LANDMARKS = 1000
-"""So many remembered actors, drawn by the seed, stand against the exemplars."""
+"""Number of remembered actors, drawn by the seed, that serve as negatives."""
 LEAST_SLOPE = 0.1
-"""Exemplars that do not stand out from known actors keep their order, and hardly any belief."""
+"""For exemplars that resemble known actors: their order is kept, with hardly any belief."""
 NEWTON_STEPS = 100
 
 
 def teach_action(
     remembered: Remembered, exemplars: SeenActors, *, class_name: str, seed: int = 0
 ) -> Remembered:
-    """The same, with one more action learnt from exemplars (1 to about 20 do).
+    """Teach one more action from exemplars; 10 to 20 are plenty, one is enough.
 
-    Exemplars become entries of the memory, so they are found as reasons; entries that were there keep their scales,
-    ρ and S. Their own scale is measured like any other's. An exemplar that is remembered already, for what else it did,
-    stays one entry and has both.
+    Exemplars become entries of the memory, so they appear as reasons. Other entries keep their scales, and ρ
+    and S stay. An exemplar that is remembered already for other actions stays one entry, with the labels of
+    both.
 
     Args:
-        remembered: a calibrated memory, with the held-out known actors it was set by.
-        exemplars: actors that do the action, with their labels for the actions remembered so far (0 where not done).
-        class_name: of the new action.
-        seed: of which remembered actors stand against the exemplars.
+        remembered: a calibrated memory with its held-out known actors.
+        exemplars: actors that do the action, with labels for the actions remembered so far (0 if not done).
+        class_name: name of the new action.
+        seed: random seed for choosing the negatives.
 
     Raises:
         RangeError: the action is known already.
-        NotFitted: the memory is not calibrated, or was kept without held-out actors.
+        NotFitted: the memory is not calibrated, or has no held-out actors.
     """
     require_new(remembered, class_name)
     _require_teachable(remembered.memory, exemplars)
     memory, exemplars = _taken_out(remembered.memory, exemplars)
     if len(memory) == 0:
-        raise TooFewActors("an action is taught against remembered actors; this memory has no others.")
+        raise TooFewActors("teaching needs other remembered actors to compare with; this memory has none.")
     held_out = remembered.held_out
     if held_out is None:
         raise NotFitted(
-            "teaching needs the held-out known actors that set the memory; this one was kept without."
+            "teaching needs the held-out known actors that calibrated the memory; this memory has none."
         )
     whitening = whitening_of(memory)
-    rivals = _landmark_rows(memory, seed)
-    readout = _Readout.fitted(whitening(exemplars.features), whitening(memory.features[rivals]))
+    negatives = _landmark_rows(memory, seed)
+    readout = _Readout.fitted(whitening(exemplars.features), whitening(memory.features[negatives]))
     others = readout.scores(whitening(held_out.features))
     does = readout.left_out_scores()
     if len(does) == 1:
-        does = _stand_in_scores(memory, held_out, whitening=whitening, rivals=rivals, seed=seed)
-    rate = _usual_rate(remembered.memory)
+        does = _stand_in_scores(memory, held_out, whitening=whitening, negatives=negatives, seed=seed)
+    rate = _mean_rate(remembered.memory)
     slope, offset = log_odds_line(does, others, base_rate=rate)
     action = TaughtAction(
         class_name,
@@ -83,9 +83,9 @@ def teach_action(
 
 
 def recalibrated(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
-    """The same with a changed memory, set by the held-out actors: ρ, S, and what trust is typical, for what was taught.
+    """Return everything with a changed memory, calibrated again on the held-out actors.
 
-    Without held-out actors the memory stays as it is, and cannot be asked before it is calibrated.
+    Without held-out actors the memory is not calibrated, and cannot be used until it is.
     """
     held_out = remembered.held_out
     if held_out is None:
@@ -99,7 +99,7 @@ def recalibrated(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
 
 
 def forget_action(remembered: Remembered, class_name: str) -> Remembered:
-    """The same without one action, trained or taught, and set anew by the held-out actors that are still known."""
+    """Forget an action, trained or taught, and calibrate again on the held-out actors that are still known."""
     memory = without_action(remembered.memory, class_name)
     taught = tuple(action for action in remembered.taught if action.name != class_name)
     held_out = remembered.held_out
@@ -119,10 +119,10 @@ def forget_action(remembered: Remembered, class_name: str) -> Remembered:
 
 
 def whitening_of(memory: EvidenceMemory) -> Whitening:
-    """How features vary among actors doing the same actions, undone.
+    """Return the whitening that removes how features vary among actors that do the same actions.
 
-    Features are explained by labels, linearly; what is left has the covariance that is divided out. A little of the
-    mean variance is added to every direction, so that those without any do not explode.
+    Labels explain features linearly; the covariance of the residuals is divided out. A little of the mean
+    variance is added to every direction, so that directions without variance do not explode.
     """
     weight = memory.counts.double()[:, None]
     features, labels = memory.features.double(), memory.labels.double()
@@ -139,10 +139,10 @@ def whitening_of(memory: EvidenceMemory) -> Whitening:
 def log_odds_line(
     does: Float[Tensor, " positives"], others: Float[Tensor, " negatives"], *, base_rate: float
 ) -> tuple[float, float]:
-    """Slope and offset that turn a score into the log-odds of doing the action (Platt's scaling, by Newton steps).
+    """Return slope and offset that turn a score into the log-odds of doing the action (Platt's scaling, by Newton steps).
 
-    Actors that do it weigh as `base_rate` says, however few there are; targets are smoothed as Platt does, so that
-    few scores that part cleanly are not taken for certainty.
+    Positives have the weight `base_rate`, however few there are. Targets are smoothed as by Platt, so that a
+    few well separated scores do not count as certainty.
     """
     scores = torch.cat([does, others]).double()
     num_does, num_others = len(does), len(others)
@@ -171,7 +171,7 @@ def log_odds_line(
 
 @dataclass(frozen=True)
 class _Readout:
-    """Kernel ridge of +1 for exemplars and −1 for rivals, both sides weighing the same."""
+    """Kernel ridge regression: +1 for exemplars, −1 for negatives, both with the same total weight."""
 
     landmarks: Float[Tensor, "landmarks dim"]
     coefficients: Float[Tensor, " landmarks"]
@@ -180,21 +180,21 @@ class _Readout:
 
     @classmethod
     def fitted(
-        cls, exemplars: Float[Tensor, "exemplars dim"], rivals: Float[Tensor, "rivals dim"]
+        cls, exemplars: Float[Tensor, "exemplars dim"], negatives: Float[Tensor, "negatives dim"]
     ) -> "_Readout":
-        landmarks = torch.cat([exemplars, rivals]).double()
+        landmarks = torch.cat([exemplars, negatives]).double()
         sizes = torch.tensor(
-            [len(exemplars)] * len(exemplars) + [len(rivals)] * len(rivals), dtype=torch.float64
+            [len(exemplars)] * len(exemplars) + [len(negatives)] * len(negatives), dtype=torch.float64
         )
         inverse = torch.linalg.inv(sphere_kernel(landmarks, landmarks) + torch.diag(RIDGE * sizes))
-        targets = torch.cat([torch.ones(len(exemplars)), -torch.ones(len(rivals))]).double()
+        targets = torch.cat([torch.ones(len(exemplars)), -torch.ones(len(negatives))]).double()
         return cls(landmarks, inverse @ targets, inverse.diagonal(), len(exemplars))
 
     def scores(self, points: Float[Tensor, "points dim"]) -> Float[Tensor, " points"]:
         return sphere_kernel(points.double(), self.landmarks) @ self.coefficients
 
     def left_out_scores(self) -> Float[Tensor, " exemplars"]:
-        """What each exemplar would score had it been left out: 1 − coefficient / (K + ridge)⁻¹ on the diagonal."""
+        """Return the leave-one-out score of each exemplar: 1 − coefficient / (K + ridge)⁻¹ on the diagonal."""
         count = self.num_exemplars
         return 1 - self.coefficients[:count] / self.own_influence[:count]
 
@@ -204,10 +204,10 @@ def _stand_in_scores(
     held_out: HeldOut,
     *,
     whitening: Whitening,
-    rivals: Int[Tensor, " rivals"],
+    negatives: Int[Tensor, " negatives"],
     seed: int,
 ) -> Float[Tensor, " scores"]:
-    """What actors of a known action score when it is taught from one of them: one exemplar leaves nobody out."""
+    """Return the scores of known actions taught from one actor each; a single exemplar has no leave-one-out score."""
     draw = torch.Generator().manual_seed(seed)
     seen = whitening(held_out.features)
     scores: list[Tensor] = []
@@ -216,36 +216,38 @@ def _stand_in_scores(
         if len(doing) < 2 or name not in memory.class_names:
             continue
         doing = doing[torch.randperm(len(doing), generator=draw)]
-        labels = memory.labels[rivals, memory.class_names.index(name)]
-        against = whitening(memory.features[rivals[labels == 0]])
+        labels = memory.labels[negatives, memory.class_names.index(name)]
+        against = whitening(memory.features[negatives[labels == 0]])
         if len(against):
             scores.append(_Readout.fitted(seen[doing[:1]], against).scores(seen[doing[1:51]]))
     if not scores:
         raise TooFewActors(
-            "teaching from one exemplar needs known actions with two held-out actors each; give two."
+            "teaching from one exemplar needs known actions with two held-out actors each. Give two exemplars."
         )
     return torch.cat(scores)
 
 
 def require_new(remembered: Remembered, class_name: str) -> None:
-    """The name of an action to teach is none that is remembered already."""
+    """Raise if an action to teach is remembered already, or has no name."""
     names = remembered.memory.class_names
     if class_name in names or not class_name:
         is_taught = any(action.name == class_name for action in remembered.taught)
         what_to_do = (
-            "Forget it first, then teach it from all" if is_taught else "Add more actors that do it with add"
+            "Forget it first, then teach it from all examples"
+            if is_taught
+            else "Add more actors that do it with `mule memory add`"
         )
         raise RangeError(
-            f"a taught action must have a name of its own; got '{class_name}', known are {', '.join(names)}."
+            f"a taught action must have a name of its own; got '{class_name}'. Known actions: {', '.join(names)}."
             + (f" {what_to_do}." if class_name else "")
         )
 
 
 def _taken_out(memory: EvidenceMemory, exemplars: SeenActors) -> tuple[EvidenceMemory, SeenActors]:
-    """The memory without entries that are exemplars themselves (same video, time and box), and these with their labels.
+    """Return the memory without entries that are exemplars too (same video, time and box), and exemplars with their labels.
 
-    An actor may be remembered for what else it did; as it was, it would stand against the action it is an example of.
-    An entry that stands for several actors stays.
+    Such an entry would otherwise be a negative for the action it is an example of. An entry that stands for
+    several actors stays.
     """
     place_of = {place: row for row, place in enumerate(identities(exemplars.places))}
     found = [place_of.get(place, -1) for place in identities(memory.places)]
@@ -267,7 +269,7 @@ def _taken_out(memory: EvidenceMemory, exemplars: SeenActors) -> tuple[EvidenceM
 
 def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors) -> None:
     if len(exemplars.features) == 0:
-        raise TooFewActors("an action is taught from at least one exemplar; got none.")
+        raise TooFewActors("an action must be taught from at least one exemplar; got none.")
     if exemplars.labels.shape[1] != memory.num_classes or exemplars.features.shape[1] != memory.dim:
         raise ShapeError(
             f"exemplars must have {memory.dim} features and labels for the {memory.num_classes} remembered actions; got "
@@ -279,13 +281,13 @@ def _typical_log_trust(memory: EvidenceMemory, held_out: HeldOut) -> float:
     return weigh(memory, held_out.features).log_trust.median().item()
 
 
-def _landmark_rows(memory: EvidenceMemory, seed: int) -> Int[Tensor, " rivals"]:
+def _landmark_rows(memory: EvidenceMemory, seed: int) -> Int[Tensor, " negatives"]:
     draw = torch.Generator().manual_seed(seed)
     return torch.randperm(len(memory), generator=draw)[:MOST_LANDMARKS].sort().values
 
 
-def _usual_rate(memory: EvidenceMemory) -> float:
-    """How often a remembered action is done, in the mean: what a new one is expected to be."""
+def _mean_rate(memory: EvidenceMemory) -> float:
+    """Return the mean share of actors that do a remembered action: the expected share of a new one."""
     weight = memory.counts[:, None]
     return ((memory.labels * weight).sum() / weight.sum() / memory.num_classes).clamp(1e-3, 0.5).item()
 

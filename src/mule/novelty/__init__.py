@@ -1,1 +1,1 @@
-"""Opinions → novelty: how far an actor is from everything that was taught."""
+"""Novelty: how far an actor is from every action the model was taught."""

@@ -1,6 +1,6 @@
-"""What is fitted on the novelty of held-out known actors: checked once, kept in buffers, saved with the model.
+"""Calibrate a novelty score: turn it into a p-value, the share of known actors that look at least this novel.
 
-A novelty score as a p-value: the share of known actors that look at least this strange.
+Everything is fitted on the novelty of held-out known actors, kept in buffers, and saved with the model.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from mule.novelty.odds import in_words
 
 
 def require_novelty(novelty: Tensor) -> None:
-    """One finite number per actor; NaN has no rank, and infinite scores tie where the actors differ."""
+    """Raise unless novelty is one finite number per actor; NaN has no rank, and infinite scores tie."""
     if novelty.ndim != 1 or not novelty.is_floating_point():
         raise ShapeError(
             f"novelty must be one floating-point number per actor; got {tuple(novelty.shape)} of {novelty.dtype}."
@@ -31,12 +31,12 @@ def require_novelty(novelty: Tensor) -> None:
 
 
 def sorted_held_out(novelty: Tensor, *, fewest: int, purpose: str) -> Float[Tensor, " held_out"]:
-    """The novelty of held-out known actors, ascending, in float64 (so that equal scores stay equal)."""
+    """Return the novelty of held-out known actors in ascending order, as float64 so that equal scores stay equal."""
     require_novelty(novelty)
     if len(novelty) < fewest:
         raise TooFewActors(
             f"{purpose} needs at least {fewest} held-out known actors; got {len(novelty)}. "
-            "Hold out more actors that neither trained the model nor are tested."
+            "Hold out more known actors, which neither train the model nor test it."
         )
     return novelty.detach().double().sort().values
 
@@ -44,14 +44,14 @@ def sorted_held_out(novelty: Tensor, *, fewest: int, purpose: str) -> Float[Tens
 def num_at_or_above(
     novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
 ) -> Int[Tensor, " actors"]:
-    """How many held-out actors (ascending) are at least as novel as each actor; equal ones count."""
+    """Count the held-out actors (ascending) that are at least as novel as each actor; ties count."""
     return len(held_out) - torch.searchsorted(held_out, novelty.detach().to(held_out).contiguous())
 
 
 class HeldOutModule(nn.Module):
-    """Something learnt from held-out known actors, in buffers whose sizes come from those actors.
+    """A module fitted on held-out known actors, with buffers whose sizes depend on them.
 
-    `state_dict` saves it; `load_state_dict` brings it back into one that has seen nobody.
+    `state_dict` saves it; `load_state_dict` restores it into a module that is not fitted yet.
     """
 
     is_fitted: Tensor
@@ -62,16 +62,16 @@ class HeldOutModule(nn.Module):
         self.register_load_state_dict_pre_hook(_make_room)
 
     def require_fitted(self) -> None:
-        """It has seen held-out known actors."""
+        """Raise unless the module has been fitted."""
         if not self.is_fitted:
             raise NotFitted(
-                f"{type(self).__name__} has not seen held-out known actors yet. Call fit on their novelty, or load "
-                "a state_dict that was saved after it."
+                f"{type(self).__name__} must be fitted on held-out known actors first. Call fit on their novelty, or load "
+                "a state_dict saved after fitting."
             )
 
 
 def _make_room(module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_: object) -> None:
-    """Buffers take the sizes that were saved, which an unfitted module cannot know."""
+    """Give buffers the saved sizes, which an unfitted module cannot know."""
     for name, buffer in list(module.named_buffers(recurse=False)):
         saved = state_dict.get(prefix + name)
         if saved is not None:
@@ -79,21 +79,22 @@ def _make_room(module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str,
 
 
 TAIL_SHARE = 0.05
-"""The share of held-out known actors whose excess sets the exponential tail."""
+"""Share of the held-out known actors that the exponential tail is fitted on."""
 FEWEST_HELD_OUT = round(1 / TAIL_SHARE)
 
 
 def conformal_p_value(
     novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
 ) -> Float[Tensor, " actors"]:
-    """The actor's place among itself and the held-out known actors, counted from the strangest (conformal p-value).
+    """Return each actor's rank among itself and the held-out known actors, counted from the most novel (conformal p-value).
 
         p = (1 + #{held-out ≥ s}) / (n + 1)
 
-    *Conformal guarantee*: if the actor is exchangeable with the n held-out ones, P(p ≤ a) ≤ a for every a, whatever
-    the score and its distribution; ties only lower the left side. Without ties P(p ≤ a) is ⌊a·(n + 1)⌋/(n + 1). The
-    probability runs over actor and held-out actors together. Actors of one track or clip are not exchangeable with
-    those of another one by one: hold out whole clips, and give one actor per track where the promise matters.
+    *Conformal guarantee*: if the actor is exchangeable with the n held-out ones, P(p ≤ a) ≤ a for every a,
+    whatever the score and its distribution; ties only lower the left side. Without ties P(p ≤ a) is ⌊a·(n +
+    1)⌋/(n + 1). The probability is over the actor and the held-out actors together. Actors of one track or
+    clip resemble each other, so hold out whole clips, and use one actor per track where the guarantee
+    matters.
 
     `held_out` is ascending.
 
@@ -107,18 +108,19 @@ def conformal_p_value(
 def continuous_p_value(
     novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
 ) -> Float[Tensor, " actors"]:
-    """The conformal p-value without its steps: different scores have different p-values (interpolated p-value).
+    """Return the conformal p-value without steps: different scores have different p-values (interpolated p-value).
 
         p = (1 + #{held-out ≥ s}) / (n + 1) + (1 − f) / (n + 1)
 
-    f rises from 0 to 1 between two neighbouring held-out values, and is 1 at each. So p is never below the conformal
-    p-value, whose guarantee it keeps, and less than 1/(n + 1) above it. Below the smallest held-out value, where all
-    conformal p-values are 1, f = 1 / (1 + d/r), d being the distance to that value and r the range of all: there p lies
-    between 1 and 1 + 1/(n + 1), a number to rank by. Above the largest one p is 1/(n + 1): `CalibratedScore` has a tail there.
+    f rises from 0 to 1 between two neighbouring held-out values, and is 1 at each. So p is never below the
+    conformal p-value, whose guarantee it keeps, and less than 1/(n + 1) above it. Below the smallest held-out
+    value, where all conformal p-values are 1, f = 1 / (1 + d/r), d being the distance to that value and r the
+    range of all: there p lies between 1 and 1 + 1/(n + 1), which still ranks actors. Above the largest one p
+    is 1/(n + 1); `CalibratedScore` adds a tail there.
 
-    Few held-out actors leave few conformal p-values, so that many actors share one, and sums of two such p-values tie.
+    With few held-out actors there are few conformal p-values, so many actors would share one.
 
-    `held_out` is ascending, and not all of it the same.
+    `held_out` is ascending, and its values are not all equal.
 
     >>> held_out = torch.tensor([1.0, 2.0, 2.0, 3.0]).double()
     >>> continuous_p_value(torch.tensor([-1.0, 1.0, 1.5, 2.0, 2.5, 3.0]), held_out).tolist()
@@ -135,11 +137,11 @@ def continuous_p_value(
 
 @dataclass(frozen=True)
 class CalibratedNovelty:
-    """How novel each actor is, measured against held-out known actors.
+    """How novel each actor is, compared with held-out known actors.
 
-    `rank` is −log p, continuous and with the exponential tail: it orders, adds up under Fisher's rule, and neither
-    saturates nor ties where scores differ; for whoever is less novel than all held-out actors it is a little below 0.
-    `conformal_p_value` is the p-value in steps and without the tail: it carries the guarantee.
+    `rank` is −log p, continuous and with the exponential tail: it ranks actors, can be summed (Fisher's
+    rule), and neither saturates nor ties where scores differ. It is slightly below 0 for actors less novel
+    than all held-out ones. `conformal_p_value` has steps and no tail; the guarantee holds for it.
     """
 
     rank: Float[Tensor, " actors"]
@@ -148,32 +150,38 @@ class CalibratedNovelty:
 
     @property
     def p_value(self) -> Float[Tensor, " actors"]:
-        """The share of known actors that look at least this strange; it may round to 0 where `rank` does not."""
+        """Return the share of known actors that look at least this novel; it may round to 0 where `rank` does not."""
         return torch.exp(-self.rank.clamp(min=0))
 
     @property
     def novelty(self) -> Novelty:
-        """The same as every other score: value 1 − p, rank −log p."""
+        """Return the novelty as every other score does: value 1 − p, rank −log p."""
         return Novelty(value=-torch.expm1(-self.rank.clamp(min=0)), rank=self.rank)
 
     def in_words(self) -> list[str]:
-        """One sentence per actor: "only 1 in 400 known actors looks this strange"."""
+        """Return one sentence per actor, such as "only 1 in 400 known actors looks this strange"."""
         return [in_words(p, num_held_out=self.num_held_out) for p in self.p_value.tolist()]
 
 
 class CalibratedScore(HeldOutModule):
-    """Turns a novelty score (`Novelty.rank`) into a p-value on held-out known actors (tailed rank p-value).
+    """Turn a novelty score (`Novelty.rank`) into a p-value on held-out known actors (tailed rank p-value).
 
         p = (1 + #{held-out ≥ s} + 1 − f) / (n + 1)      for s ≤ q, f as in `continuous_p_value`
         p = (1 + m) / (n + 1) · exp(−(s − q) / e)        for s > q
 
-    q is the 95th percentile: the largest held-out value with at least 5 % of the held-out actors strictly above it (the
-    smallest value, where ties leave none). m is how many are above it, e their mean excess over it. The two parts
-    decrease strictly and so does their join. Up to q the guarantee of the conformal p-value holds. Above q the tail is an
-    estimate: it lets actors beyond the largest held-out one still differ, and promises nothing; a promise is made
-    by `mule.novelty.thresholds`, on ranks alone.
+    q is the 95th percentile: the largest held-out value with at least 5 % of the held-out actors strictly
+    above it (the smallest value, if ties leave none). m is the number above it, e their mean excess over it.
+    p decreases strictly in s. Up to q the guarantee of the conformal p-value holds. Above q the tail is an
+    estimate without a guarantee: it keeps actors beyond the largest held-out one apart.
+    `mule.novelty.thresholds` makes promises, from ranks alone.
 
     The held-out actors must be known, must not have trained the score, and must not be tested.
+
+    >>> score = CalibratedScore()
+    >>> score.fit(torch.arange(100.0))
+    >>> calibrated = score(torch.tensor([50.0, 500.0]))
+    >>> calibrated.p_value[0].item() > 0.4, calibrated.in_words()[1]
+    (True, 'fewer than 1 in 100 known actors look this strange')
     """
 
     held_out: Tensor
@@ -189,7 +197,7 @@ class CalibratedScore(HeldOutModule):
         self.register_buffer("num_in_tail", torch.tensor(0))
 
     def fit(self, novelty: Float[Tensor, " held_out"]) -> None:
-        """Learns what is usual from the novelty of held-out known actors."""
+        """Fit on the novelty of held-out known actors."""
         held_out = sorted_held_out(novelty, fewest=FEWEST_HELD_OUT, purpose="a 95th percentile")
         if held_out[0] == held_out[-1]:
             raise RangeError(
@@ -205,7 +213,7 @@ class CalibratedScore(HeldOutModule):
         self.is_fitted = torch.tensor(True, device=held_out.device)
 
     def forward(self, novelty: Float[Tensor, " actors"]) -> CalibratedNovelty:
-        """The calibrated novelty of each actor, from its `Novelty.rank`."""
+        """Return the calibrated novelty of each actor from its `Novelty.rank`."""
         self.require_fitted()
         require_novelty(novelty)
         conformal = conformal_p_value(novelty, self.held_out)

@@ -1,4 +1,4 @@
-"""A drift alarm: when the actors of a stream stop looking like known ones as a crowd, say so, at a stated risk."""
+"""A drift alarm: report when the actors of a stream, as a crowd, stop looking like known ones, at a stated risk."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mule.novelty.calibration import HeldOutModule, require_novelty, sorted_held
 Drift = Literal["stranger", "more ordinary", "more alike"]
 
 NUM_BINS = 100
-ACTORS_AT_ONCE = 4096  # bounds the memory of one long call
+_ACTORS_AT_ONCE = 4096  # bounds the memory of one long call
 SMALLEST_P = 1e-12  # a bet pays no more below it
 
 POWERS = (1 / 2, 1 / 4)
@@ -26,11 +26,11 @@ DRIFT_OF_BET = (
     *(1,) * len(POWERS),
     *(0, *(2,) * (NUM_WINDOWS - 2), 1),  # a crowd in the first or last tenth is not only alike
 )
-"""Which of `DRIFTS` each bet speaks for when it wins, in the order of `log_bets`."""
+"""The kind of drift, an index into `DRIFTS`, that each bet of `log_bets` wins on."""
 
 
 def log_bets(p_values: Float[Tensor, " actors"]) -> Float[Tensor, "actors bets"]:
-    """What each bet multiplies its stake by, as a logarithm; each pays 1 on average when p is uniform.
+    """Return the logarithm of the factor each bet multiplies its stake by; its mean factor is 1 if p is uniform.
 
     *Power bets* κ·p^(κ−1) and κ·(1 − p)^(κ−1) win when p-values crowd near 0 and near 1, *window bets*
     ½ + ½·10·[p in the j-th tenth] when they crowd anywhere.
@@ -48,61 +48,67 @@ def log_bets(p_values: Float[Tensor, " actors"]) -> Float[Tensor, "actors bets"]
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Where the game stands: how many actors it has seen, what the capital came to, and whether that is an alarm."""
+    """The state of the alarm: how many actors it has seen, its capital, and whether there is an alarm."""
 
     num_actors: int
     largest_capital: float
-    """The most that one unit of money became; 1/`largest_capital` bounds the chance of it without drift."""
+    """The largest value that one unit of money reached; without drift the chance of that is at most 1/`largest_capital`."""
     alarm_at: int | None
-    """The number of the actor that raised the alarm, counted from 1; an alarm stays."""
+    """The number of the actor that raised the alarm, counted from 1; an alarm stays on."""
     drift: Drift | None
-    """Which kind of bet had won most when the alarm was raised."""
+    """The kind of bet that had won most when the alarm was raised."""
     false_alarm_rate: float
 
     @property
     def is_alarm(self) -> bool:
-        """There is, or was, drift."""
+        """Return whether drift was reported."""
         return self.alarm_at is not None
 
     def in_words(self) -> str:
-        """One sentence for people."""
+        """Return the state in one sentence."""
         if self.alarm_at is None:
             return f"no drift seen in {self.num_actors:,} actors"
         return (
             f"the actors of this stream look {self.drift} than known actors did (seen at actor {self.alarm_at:,}; without "
-            f"drift at most {100 * self.false_alarm_rate:.4g} % of streams, however long, would raise this alarm)"
+            f"drift at most {100 * self.false_alarm_rate:.4g} % of streams, however long, raise this alarm)"
         )
 
 
 class DriftAlarm(HeldOutModule):
-    """Bets against "held-out actors and stream are exchangeable"; growing rich is the alarm (conformal test martingale).
+    """Bet against "held-out actors and stream are exchangeable"; a large capital is the alarm (conformal test martingale).
 
-    1. *Urn p-value.* Held-out values cut the line into at most 100 bins of n₁ … n_B places, n + 1 in all. With cᵢ
-       actors of the stream so far in each bin, a new actor in bin b gets
+    1. *Urn p-value.* Held-out values cut the line into at most 100 bins of n₁ … n_B places, n + 1 in all.
+       With cᵢ actors of the stream so far in each bin, a new actor in bin b gets
 
            p = (Σ_{bins above b} (nᵢ + cᵢ) + θ·(n_b + c_b)) / (n + 1 + Σc),      θ uniform in [0, 1]
 
-       Ranks of exchangeable actors are a Pólya urn, so these p-values are independent and exactly uniform. Equal
-       values are put in a random order. The generator is seeded and part of the state.
-    2. *Capital.* A unit of money waits; before actor t the part 1/(t(t + 1)) of it is laid on the bets of `log_bets`
-       (a third each on stranger, more ordinary, more alike) and stays there: W ← f(p)·(W + 1/(t(t + 1))·share). So drift
-       that begins after t quiet actors costs no more than a factor t(t + 1), where one old capital would have withered.
+       Ranks of exchangeable actors are a Pólya urn, so these p-values are independent and exactly uniform.
+       Equal values are put in a random order. The generator is seeded and part of the state.
+    2. *Capital.* Before actor t, the part 1/(t(t + 1)) of one unit of money goes to the bets of `log_bets` (a
+       third each on stranger, more ordinary, more alike) and stays there: W ← f(p)·(W + 1/(t(t + 1))·share).
+       So detecting drift that begins after t actors costs at most a factor t(t + 1).
     3. *Ville's inequality.* Without drift the capital is a martingale that starts at 1, so
        P(it ever reaches 1/a) ≤ a, however long the stream. a is `false_alarm_rate`.
 
-    Why not the p-values shown to people: plain ones, P(p ≤ a) ≤ a, keep the promise for bets near 0 alone, where erring
-    upwards loses money; bets near 1 would win by it. Smoothed ones are uniform one by one, but all rest on the same
-    held-out actors; in a long stream the error of those becomes visible and the alarm goes off without drift (measured
-    for a stated 5 %: 20 % of streams of 2,000 actors with 50 held out, 10 % of 5,000 with 100; the urn 2 % and 3 %).
-    The urn learns that error from the stream. The price: drift that was there from the start is learnt too, and must
-    show within about the first n actors.
+    The p-values shown to people do not serve here. Plain ones, P(p ≤ a) ≤ a, are safe for bets near 0 only;
+    bets near 1 would win without drift. Smoothed ones are uniform one by one but share the same held-out
+    actors; in a long stream the error of these becomes visible and raises the alarm without drift (measured
+    for a stated 5 %: 20 % of streams of 2,000 actors with 50 held out, 10 % of 5,000 with 100; the urn 2 %
+    and 3 %). The urn learns that error from the stream. The price: it also learns drift that is there from
+    the start, which must show within about the first n actors.
 
-    *One look per track.* Looks at one actor resemble each other and would break the promise. Only an actor whose track
-    id is above all ids before counts, once, at first sight (ids count upwards, as `mule.detection.tracks` gives them;
-    -1 is no track). Fit on first looks too. A crowd that keeps coming back, or a change of light, is drift, not error:
-    exchangeability is what is tested.
+    *One look per track.* Looks at one actor resemble each other and would break the guarantee. An actor
+    counts once, at its first look: when its track id is above all earlier ids (ids count upwards, as in
+    `mule.detection.tracks`; -1 is no track). Fit on first looks too. People who keep coming back, or a change
+    of light, are drift, not an error.
 
-    The state is some 300 numbers and a generator, whatever the length of the stream; `state_dict` holds all of it.
+    The state is some 300 numbers and a generator, whatever the length of the stream; `state_dict` holds all
+    of it.
+
+    >>> alarm = DriftAlarm()
+    >>> alarm.fit(torch.arange(100.0))
+    >>> alarm.watch(torch.full((200,), 99.0), torch.arange(200)).is_alarm
+    True
     """
 
     false_alarm_rate: Tensor
@@ -129,10 +135,10 @@ class DriftAlarm(HeldOutModule):
         self._start_over()
 
     def fit(self, novelty: Float[Tensor, " held_out"]) -> None:
-        """Learns the bins from the novelty of held-out known actors, one look each, and starts over."""
+        """Fit the bins on the novelty of held-out known actors, one look each, and start over."""
         ascending = sorted_held_out(
             novelty, fewest=1, purpose="a drift alarm"
-        )  # fewer see less, and promise the same
+        )  # with fewer, the alarm is weaker but as safe
         num_bins = min(NUM_BINS, len(ascending) + 1)
         places = torch.arange(1, num_bins) * (len(ascending) + 1) // num_bins
         # equal values in random order: the k-th of g equal ones has the k-th of g uniform numbers
@@ -148,29 +154,29 @@ class DriftAlarm(HeldOutModule):
         self.is_fitted = torch.tensor(True, device=device)
 
     def restart(self) -> None:
-        """Forgets the stream, and an alarm with it, but not the held-out actors. Each start risks a false alarm anew."""
+        """Forget the stream and its alarm, but not the held-out actors. Every start risks a false alarm again."""
         self.require_fitted()
         self._start_over()
 
     def watch(self, novelty: Float[Tensor, " actors"], track_id: Int[Tensor, " actors"]) -> DriftReport:
-        """Takes in the next actors of the stream, in the order of time, and says where the game stands.
+        """Take the next actors of the stream, in order of time, and report the state of the alarm.
 
         Args:
-            novelty: any score whose held-out values were fitted (`Novelty.rank`, or a calibrated rank).
-            track_id: which track each actor belongs to; only the first look at a new track counts.
+            novelty: the score whose held-out values were fitted (`Novelty.rank`, or a calibrated rank).
+            track_id: the track of each actor; only the first look at a new track counts.
         """
         self.require_fitted()
         require_novelty(novelty)
         if track_id.shape != novelty.shape:
             raise ShapeError(f"track_id must have one entry per actor, {len(novelty)}; got {len(track_id)}.")
         first_looks = novelty[self._is_first_look(track_id)]
-        for some in first_looks.split(ACTORS_AT_ONCE):
+        for some in first_looks.split(_ACTORS_AT_ONCE):
             if len(some):
                 self._bet(self.take_in(some))
         return self.report
 
     def take_in(self, novelty: Float[Tensor, " actors"]) -> Float[Tensor, " actors"]:
-        """The urn p-value of each next actor, one look each, which is then part of the urn; `watch` bets on them."""
+        """Return the urn p-value of each next actor, one look each, and add the actor to the urn; `watch` bets on them."""
         novelty = novelty.detach().to(self.edges)
         tie, within = self._drawn(len(novelty), 2).to(novelty).unbind(dim=1)
         is_above = novelty[:, None] > self.edges
@@ -185,7 +191,7 @@ class DriftAlarm(HeldOutModule):
 
     @property
     def report(self) -> DriftReport:
-        """Where the game stands."""
+        """The state of the alarm."""
         return DriftReport(
             num_actors=self.num_actors,
             largest_capital=math.exp(min(self.largest_log_capital.item(), 700.0)),
@@ -196,7 +202,7 @@ class DriftAlarm(HeldOutModule):
 
     @property
     def num_actors(self) -> int:
-        """How many actors have counted since the start."""
+        """The number of actors counted since the start."""
         return int(self.num_in_bin.sum())
 
     def _start_over(self) -> None:
@@ -209,7 +215,7 @@ class DriftAlarm(HeldOutModule):
         self.register_buffer("newest_track_id", zero - 1)
 
     def _drawn(self, num_actors: int, each: int) -> Float[Tensor, "actors draws"]:
-        """Uniform numbers never drawn before; one actor after another, so that it does not matter how many at once."""
+        """Draw fresh uniform numbers actor by actor, so that the size of a batch does not matter."""
         generator = torch.Generator()
         generator.set_state(self.generator_state.cpu())
         drawn = torch.rand(num_actors, each, generator=generator, dtype=torch.float64)
@@ -223,7 +229,7 @@ class DriftAlarm(HeldOutModule):
         return ids[1:] > newest[:-1]
 
     def _bet(self, p_values: Float[Tensor, " actors"]) -> None:
-        """Plays the actors one after another: W_t = f_t·(W_{t−1} + w_t) unrolled over the actors, in logarithms."""
+        """Bet on one actor after another: W_t = f_t·(W_{t−1} + w_t) unrolled over the actors, in logarithms."""
         last = self.num_actors  # these actors are already in their bins
         number = torch.arange(last - len(p_values) + 1, last + 1, device=p_values.device).double()
         log_gain = log_bets(p_values).cumsum(dim=0)
@@ -246,6 +252,6 @@ class DriftAlarm(HeldOutModule):
         return torch.tensor(DRIFT_OF_BET, device=self.log_invested.device)
 
     def _log_shares(self) -> Float[Tensor, " bets"]:
-        """The same money on every kind of drift, the same on every bet of a kind."""
+        """Return equal shares for every kind of drift, and for every bet of a kind."""
         drift_of_bet = self._drift_of_bet()
         return -torch.log(len(DRIFTS) * torch.bincount(drift_of_bet)[drift_of_bet].double())

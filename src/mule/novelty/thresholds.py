@@ -1,4 +1,4 @@
-"""Known or novel: a threshold that is a promised false-alarm rate, and the decision with its meaning in words."""
+"""Known or novel: thresholds with a promised false-alarm rate, and decisions with their meaning in words."""
 
 import math
 import re
@@ -15,19 +15,19 @@ _PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Which actors are called novel, and what that means."""
+class NoveltyDecision:
+    """Which actors are novel, and what the decision means."""
 
     is_novel: Bool[Tensor, " actors"]
     meaning: str
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """An actor is called novel when its novelty is above this.
+class NoveltyThreshold:
+    """An actor is novel if its novelty is above `novelty`.
 
-    `alarm_rate` is the share of known actors above it: promised if `is_promised`, else what was found among the
-    `num_held_out` held-out ones.
+    `alarm_rate` is the share of known actors above it: a promise if `is_promised`, else the share measured on
+    the `num_held_out` held-out ones.
     """
 
     novelty: float
@@ -37,31 +37,33 @@ class Threshold:
 
     @property
     def meaning(self) -> str:
-        """What passing means: "95 % of known actors pass"."""
+        """What the threshold means, such as "95 % of known actors pass"."""
         passing = f"{100 * (1 - self.alarm_rate):.4g} %"
         if self.is_promised:
             return f"{passing} of known actors pass"
         return f"{passing} of {self.num_held_out:,} held-out known actors passed"
 
-    def decide(self, novelty: Float[Tensor, " actors"]) -> Decision:
-        """Known or novel, for each actor; at the threshold itself an actor is known."""
+    def decide(self, novelty: Float[Tensor, " actors"]) -> NoveltyDecision:
+        """Decide for each actor; at the threshold itself an actor is known."""
         require_novelty(novelty)
-        return Decision(is_novel=novelty.detach().double() > self.novelty, meaning=self.meaning)
+        return NoveltyDecision(is_novel=novelty.detach().double() > self.novelty, meaning=self.meaning)
 
 
-def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: float) -> Threshold:
-    """At most `alarm_rate` of known actors lie above it (conformal quantile).
+def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: float) -> NoveltyThreshold:
+    """Return the threshold that at most `alarm_rate` of known actors exceed (conformal quantile).
 
         the ⌈(n + 1)·(1 − a)⌉-th smallest of the n held-out values
 
-    *Conformal guarantee*: an actor exchangeable with the held-out ones is flagged with probability at most a. It is
-    the same decision as "conformal p-value ≤ a". The probability includes the choice of the held-out actors: with these
-    n, the share flagged is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, that is a ± √(a(1 − a)/n) or so.
+    *Conformal guarantee*: an actor exchangeable with the held-out ones is flagged with probability at most a.
+    It is the same decision as "conformal p-value ≤ a". The probability includes the choice of the held-out
+    actors: with these n, the share flagged is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, that is
+    a ± √(a(1 − a)/n) or so.
 
-    `mule.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this speaks of the next one.
+    `mule.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this threshold is for the next
+    one.
 
     Raises:
-        TooFewActors: n < 1/a − 1, so that no value keeps the promise.
+        TooFewActors: n < 1/a − 1, so no value keeps the promise.
     """
     if not 0 < alarm_rate < 1:
         raise RangeError(f"the promised false-alarm rate must lie between 0 and 1; got {alarm_rate}.")
@@ -71,7 +73,7 @@ def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: floa
         purpose=f"a promise of at most {100 * alarm_rate:.4g} % false alarms",
     )
     flagged = _num_allowed(alarm_rate, len(ascending))
-    return Threshold(
+    return NoveltyThreshold(
         novelty=ascending[len(ascending) - flagged].item(),
         alarm_rate=alarm_rate,
         num_held_out=len(ascending),
@@ -79,13 +81,13 @@ def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: floa
     )
 
 
-def chosen_threshold(held_out: Float[Tensor, " held_out"], *, novelty: float) -> Threshold:
-    """A value somebody chose, with the share of held-out known actors above it; nothing is promised."""
+def chosen_threshold(held_out: Float[Tensor, " held_out"], *, novelty: float) -> NoveltyThreshold:
+    """Return a threshold of a given value, with the share of held-out known actors above it; it promises nothing."""
     if not math.isfinite(novelty):
         raise RangeError(f"a threshold must be finite; got {novelty}.")
     ascending = sorted_held_out(held_out, fewest=1, purpose="the meaning of a threshold")
     above = int((ascending > novelty).sum())
-    return Threshold(
+    return NoveltyThreshold(
         novelty=novelty,
         alarm_rate=above / len(ascending),
         num_held_out=len(ascending),
@@ -93,8 +95,17 @@ def chosen_threshold(held_out: Float[Tensor, " held_out"], *, novelty: float) ->
     )
 
 
-def threshold_named(text: str, held_out: Float[Tensor, " held_out"]) -> Threshold:
-    """The threshold that `known-95` (95 % of known actors pass) or a plain novelty such as `3.2` stands for."""
+def threshold_named(text: str, held_out: Float[Tensor, " held_out"]) -> NoveltyThreshold:
+    """Return the threshold named `known-95` (95 % of known actors pass), or of a plain novelty such as `3.2`.
+
+    >>> import torch
+    >>> held_out = torch.arange(1.0, 100.0)
+    >>> threshold = threshold_named("known-95", held_out)
+    >>> threshold.novelty, threshold.meaning
+    (95.0, '95 % of known actors pass')
+    >>> threshold_named("80", held_out).meaning
+    '80.81 % of 99 held-out known actors passed'
+    """
     if _PROMISE.fullmatch(text):
         return promised_threshold(held_out, alarm_rate=promised_alarm_rate(text))
     try:
@@ -107,7 +118,7 @@ def threshold_named(text: str, held_out: Float[Tensor, " held_out"]) -> Threshol
 
 
 def promised_alarm_rate(name: str) -> float:
-    """The share of known actors that may be flagged by a promise of its name.
+    """Return the share of known actors that a promise such as `known-95` allows to be flagged.
 
     >>> promised_alarm_rate("known-95"), promised_alarm_rate("known-99.9")
     (0.05, 0.001)
@@ -122,7 +133,7 @@ def promised_alarm_rate(name: str) -> float:
 
 
 def _num_allowed(alarm_rate: float, num_held_out: int) -> int:
-    """The largest j with j/(n + 1) ≤ a, that is ⌊a·(n + 1)⌋ without its rounding error."""
+    """Return the largest j with j/(n + 1) ≤ a, that is ⌊a·(n + 1)⌋ without its rounding error."""
     allowed = int(alarm_rate * (num_held_out + 1)) + 1
     while allowed / (num_held_out + 1) > alarm_rate:
         allowed -= 1
@@ -130,6 +141,6 @@ def _num_allowed(alarm_rate: float, num_held_out: int) -> int:
 
 
 def _fewest_held_out(alarm_rate: float) -> int:
-    """The smallest n that lets one of n + 1 actors be flagged."""
+    """Return the smallest n for which one of n + 1 actors may be flagged."""
     fewest = max(1, math.ceil(1 / alarm_rate) - 1)
     return fewest + (_num_allowed(alarm_rate, fewest) == 0)

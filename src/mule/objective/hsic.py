@@ -73,7 +73,12 @@ class RbfKernel:
 def rbf_kernel(
     samples: Float[Tensor, "actors dim"], *, bandwidth: float | None = None, groups: Groups | None = None
 ) -> RbfKernel:
-    """Return the RBF kernel of some actors; the default bandwidth is `median_bandwidth` (a constant: no gradient)."""
+    """Return the RBF kernel of some actors; the default bandwidth is `median_bandwidth` (a constant: no gradient).
+
+    >>> kernel = rbf_kernel(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), bandwidth=1.0)
+    >>> float(unbiased_hsic(kernel, kernel)) > 0
+    True
+    """
     samples = samples.float() if samples.dtype in (torch.float16, torch.bfloat16) else samples
     return RbfKernel(samples, median_bandwidth(samples, groups) if bandwidth is None else bandwidth)
 
@@ -165,6 +170,11 @@ def unbiased_hsic(kernel_x: Kernel, kernel_y: Kernel, *, groups: Groups | None =
 
     Raises:
         TooFewActors: the estimate needs at least four actors, of four groups.
+
+    >>> samples = torch.arange(8.0)[:, None]
+    >>> same, flat = rbf_kernel(samples, bandwidth=1.0), rbf_kernel(samples, bandwidth=1e6)
+    >>> bool(unbiased_hsic(same, same) > unbiased_hsic(same, flat))
+    True
     """
     _require_same_actors(kernel_x, kernel_y)
     n, device = len(kernel_x), kernel_x[0:0].device
@@ -205,6 +215,10 @@ def biased_hsic(kernel_x: Kernel, kernel_y: Kernel) -> Scalar:
 
     Raises:
         TooFewActors: the estimate needs at least two actors.
+
+    >>> kernel = rbf_kernel(torch.arange(8.0)[:, None])
+    >>> bool(biased_hsic(kernel, kernel) > 0)
+    True
     """
     _require_same_actors(kernel_x, kernel_y)
     n = len(kernel_x)
@@ -216,12 +230,22 @@ def biased_hsic(kernel_x: Kernel, kernel_y: Kernel) -> Scalar:
 
 
 def cka(kernel_x: Kernel, kernel_y: Kernel) -> Scalar:
-    """Centred kernel alignment: biased HSIC over the geometric mean of each view's HSIC with itself, in [0, 1]."""
+    """Centred kernel alignment: biased HSIC over the geometric mean of each view's HSIC with itself, in [0, 1].
+
+    >>> kernel = rbf_kernel(torch.arange(8.0)[:, None])
+    >>> round(cka(kernel, kernel).item(), 4)
+    1.0
+    """
     return _normalised(biased_hsic, kernel_x, kernel_y)
 
 
 def debiased_cka(kernel_x: Kernel, kernel_y: Kernel, *, groups: Groups | None = None) -> Scalar:
-    """The same ratio of unbiased estimates: near 0 for independent views at any number of actors."""
+    """The same ratio of unbiased estimates: near 0 for independent views at any number of actors.
+
+    >>> kernel = rbf_kernel(torch.arange(8.0)[:, None])
+    >>> round(debiased_cka(kernel, kernel).item(), 4)
+    1.0
+    """
     return _normalised(lambda x, y: unbiased_hsic(x, y, groups=groups), kernel_x, kernel_y)
 
 
@@ -279,6 +303,12 @@ def static_bias(
 
     Returns None when the batch holds fewer independent samples than the estimator needs (clips for "unbiased" and
     "debiased_cka", actors for the others). `PrimalDual` then leaves the constraint out of the step and counts it.
+
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> outputs, context = torch.randn(8, 3, generator=draw), torch.randn(8, 4, 2, 2, generator=draw)
+    >>> bias = static_bias(outputs, context, torch.arange(8))
+    >>> bias is not None and bias.ndim == 0
+    True
     """
     if estimator not in get_args(Estimator):
         raise RangeError(f"estimator must be one of {', '.join(get_args(Estimator))}; got {estimator!r}.")

@@ -22,6 +22,9 @@ class Constraint:
     """g(θ) ≤ γ, and how its multiplier λ ≥ 0 is raised and damped (Eq. 5 and 8).
 
     At rest λ = (g − γ)/δ: the damping must be far below (g − γ)/λ for the λ you want, or the constraint has no effect.
+
+    >>> Constraint(tolerance=0.1, step_size=10.0, damping=0.0).ascend(multiplier=1.0, value=0.3)
+    3.0
     """
 
     tolerance: float = HSIC_TOLERANCE
@@ -44,7 +47,12 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Objective:
-    """The result of one forward pass: the loss, and each constraint's value (None: undefined for this batch)."""
+    """The result of one forward pass: the loss, and each constraint's value (None: undefined for this batch).
+
+    >>> objective = Objective(torch.tensor(0.7), {"bias": torch.tensor(0.02)})
+    >>> sorted(objective.constraints)
+    ['bias']
+    """
 
     loss: Float[Tensor, ""]
     constraints: Mapping[str, Float[Tensor, ""] | None] = field(default_factory=dict)
@@ -79,6 +87,16 @@ class PrimalDual:
     averaged: they follow the m training passes, and what the extra forward pass writes to them is undone.
 
     Across processes, each multiplier is raised by the mean of g over ranks, so all ranks hold the same one.
+
+    >>> model = nn.Linear(1, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> train = PrimalDual(model, optimizer, {"size": Constraint(tolerance=0.0)})
+    >>> def objective():
+    ...     output = model(torch.ones(1, 1)).square().mean()
+    ...     return Objective(loss=output, constraints={"size": output})
+    >>> report = train.step(objective)
+    >>> report.multipliers["size"] > 0
+    True
     """
 
     def __init__(

@@ -156,6 +156,18 @@ def read_clips(
             converts colours: faster, and smoother where it shrinks, so pixels differ by some levels.
         keep_key_frames: give each clip the frame at its key time in full size, for a detector.
         report: filled in while reading.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mule.video.clips import ClipShape, clip_window
+    >>> from mule.video.encode import VideoWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "video.mp4"
+    ...     with VideoWriter(path, (32, 48), Fraction(8)) as video:
+    ...         video.write(np.zeros((16, 32, 48, 3), np.uint8))
+    ...     window = clip_window(1.0, ClipShape(4, 1, num_slow_frames=4), Fraction(8))
+    ...     [tuple(clip.frames.shape) for clip in read_clips(path, [window])]
+    [(4, 3, 32, 48)]
     """
     with open_frames(video_source(source), report) as frames:
         painter = _Painter(frames, short_side_px, scaler)
@@ -175,6 +187,16 @@ def frames_at(
     Raises:
         RangeError: there are no times, or one is below zero.
         VideoError: a time lies after the end.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mule.video.encode import VideoWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "video.mp4"
+    ...     with VideoWriter(path, (32, 48), Fraction(8)) as video:
+    ...         video.write(np.zeros((16, 32, 48, 3), np.uint8))
+    ...     tuple(frames_at(path, [0.5, 1.5]).shape)
+    (2, 3, 32, 48)
     """
     report = DecodeReport() if report is None else report
     times = [exact(time_s) for time_s in times_s]

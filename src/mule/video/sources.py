@@ -174,6 +174,9 @@ def video_source(
 
     Raises:
         VideoError: the address does not exist, or holds no images.
+
+    >>> video_source("rtsp://camera.example/live").__class__.__name__
+    'LiveStream'
     """
     if isinstance(address, VideoFile | ImageSequence | LiveStream | FrameStream):
         return address

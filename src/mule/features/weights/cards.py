@@ -385,7 +385,11 @@ WEIGHT_CARDS: Mapping[str, WeightCard] = MappingProxyType(
 
 
 def find_card(name: str) -> WeightCard:
-    """Return the card of that name."""
+    """Return the card of that name.
+
+    >>> find_card("i3d_rgb_kinetics400").clip.num_frames
+    64
+    """
     if name not in WEIGHT_CARDS:
         raise WeightsError(
             f"there must be a card of that name; got '{name}'. Cards: {', '.join(WEIGHT_CARDS)}."

@@ -64,7 +64,13 @@ def load_weights(model: nn.Module, path: Path, card: WeightCard) -> Match:
 
 
 def load_backbone(path: Path, card: WeightCard, *, with_head: bool = False, **overrides: Any) -> Backbone:  # noqa: ANN401
-    """Build the backbone of a card with the weights of a file, in evaluation mode."""
+    """Build the backbone of a card with the weights of a file, in evaluation mode.
+
+    >>> from mule import find_card
+    >>> load_backbone(Path("i3d.pt"), find_card("i3d_rgb_kinetics400"))
+    Traceback (most recent call last):
+    mule.core.errors.WeightsError: ...
+    """
     with torch.device("meta"):
         model = build_backbone(card, with_head=with_head, **overrides)
     load_weights(model, path, card)

@@ -37,10 +37,10 @@ from mule.memory.taught import (
     outputs_with_taught,
 )
 from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
-from mule.novelty.combining import DECIDING_PARTS, MEMORY, CombinedScore, deciding_ranks, folds_of
+from mule.novelty.combining import DECIDING_PARTS, MEMORY_PART, CombinedScore, deciding_ranks, folds_of
 from mule.novelty.drift import DriftAlarm
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.novelty.thresholds import Threshold, promised_alarm_rate, promised_threshold
+from mule.novelty.thresholds import NoveltyThreshold, promised_alarm_rate, promised_threshold
 from mule.watching.moments import P_VALUE, DecisionThreshold, View
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
@@ -123,7 +123,7 @@ class Judge:
         """Names of the novelty scores that are combined."""
         if self.remembered is None:
             return (EVIDENCE_SCORE,)
-        names = {MEMORY: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
+        names = {MEMORY_PART: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
         return tuple(names.get(part, part) for part in DECIDING_PARTS)
 
     def __call__(
@@ -252,7 +252,7 @@ class UsualNovelty:
             return self._threshold(text, value, view=view, meaning=promise.meaning)
         value = _share(text)
         above = int((together(together.held_out).novelty.value > value).sum())
-        chosen = Threshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
+        chosen = NoveltyThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
         return self._threshold(text, value, view=view, meaning=chosen.meaning)
 
     def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> DecisionThreshold:

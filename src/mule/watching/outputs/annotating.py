@@ -8,6 +8,7 @@ those of the last key time and change at key times only, so nothing flickers.
 "novel" too, for people who cannot tell the colours apart.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -22,7 +23,7 @@ from mule.evaluation.pictures import CYAN, YELLOW
 from mule.video.clips import SAME_INSTANT_S
 from mule.video.encode import VideoWriter
 from mule.watching.moments import Box, Header, Moment, SeenActor, View
-from mule.watching.outputs.lettering import line_rows, text_alpha
+from mule.watching.outputs.lettering import letters_without_font, line_rows, text_alpha
 
 FURTHEST_STEPS = 1.5
 """Key times further apart than this many usual steps are not bridged."""
@@ -119,6 +120,11 @@ def write_annotated(
     Raises:
         VideoError: there are no frames, or the file cannot be written.
     """
+    missing = letters_without_font(header.classes)
+    if missing:
+        logging.getLogger("mule").warning(
+            f"{path}: no installed font has {missing}; these letters show as �. Install a font that has them, such as Noto."
+        )
     drawn = annotated_frames(frames, moments, header=header)
     first = next(drawn, None)
     if first is None:
