@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mule.comparison.sheets import Findings
 
 LOOK_EVERY_S = 2.0
-LEAST_SHARE = 0.05
+SHARE_BEFORE_ESTIMATE = 0.05
 """Share of the work that must be done before the remaining time is estimated."""
 
 
@@ -248,7 +248,7 @@ class _RowProgress:
     def _time_left(self) -> str:
         share = sum(self._shares.values()) - self._share_at_start
         still = self._num_rows - sum(self._shares.values())
-        if share <= LEAST_SHARE or still <= 0:
+        if share <= SHARE_BEFORE_ESTIMATE or still <= 0:
             return ""
         left_s = (time.perf_counter() - self._clock_s) * still / share
         return f"; about {left_s / 60:.0f} min left" if left_s >= 90 else f"; about {left_s:.0f} s left"

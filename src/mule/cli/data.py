@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Check, count, convert and split data sets.", no_args_is_help=True)
 
-PROBLEMS_SHOWN = 100
+MOST_PROBLEMS_SHOWN = 100
 
 _Read = TypeVar("_Read")
 
@@ -31,8 +31,8 @@ ImageRate = Annotated[
 ]
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_table(
     table: Table,
     objects: Annotated[
         Path | None,
@@ -65,7 +65,7 @@ def check(
     require_folders(videos)
     from mule.data.table.reading import read_actor_table, read_video_names
 
-    report = _Report(sys.maxsize if shows_all else PROBLEMS_SHOWN)
+    report = _Report(sys.maxsize if shows_all else MOST_PROBLEMS_SHOWN)
     names = read_video_names(table)
     files, probed = (None, None) if videos is None else opened_videos(names, videos, image_rate)
     left_out = _unusable(files, probed) if leave_out_missing is not None else {}

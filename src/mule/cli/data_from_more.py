@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file, show
+from mule.cli.data_from import (
+    EveryOption,
+    Fps,
+    KeepUnlabelled,
+    Out,
+    SizeOption,
+    Video,
+    require_one_file,
+    show,
+)
 from mule.cli.printing import positive
 
 app = typer.Typer(no_args_is_help=True)
@@ -87,10 +96,10 @@ def from_caviar(
         list[CaviarKind] | None,
         typer.Option(metavar="KIND", help="Only these labels are actions; may be repeated. Else all."),
     ] = None,
-    every: Every = None,
+    every: EveryOption = None,
     fps: Fps = None,
     video: Video = None,
-    size: Size = None,
+    size: SizeOption = None,
     groups: Groups = None,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from mule.cli.evaluate_run import (
     ClipResamplesOption,
-    SettingsOption,
+    DataSettingsOption,
     SidesOption,
     TestClipsOption,
     evaluate_run,
@@ -143,7 +143,7 @@ def ensemble(
     ],
     splits: SidesOption = None,
     scores: ScoresOption = None,
-    settings: SettingsOption = None,
+    settings: DataSettingsOption = None,
     test_clips: TestClipsOption = None,
     resamples: ClipResamplesOption = 1000,
 ) -> None:
@@ -211,7 +211,7 @@ def far(
     ],
     videos: Annotated[list[Path], typer.Option(help="The folder of these videos; as often as --actors.")],
     scores: ScoresOption = None,
-    settings: SettingsOption = None,
+    settings: DataSettingsOption = None,
     resamples: ClipResamplesOption = 1000,
     docs: Annotated[Path | None, typer.Option(help="Write means over the runs here as Markdown.")] = None,
 ) -> None:
@@ -265,7 +265,7 @@ def looks(
         ),
     ] = None,
     scores: ScoresOption = None,
-    settings: SettingsOption = None,
+    settings: DataSettingsOption = None,
     resamples: ClipResamplesOption = 1000,
     docs: Annotated[Path | None, typer.Option(help="Write means over the runs here as Markdown.")] = None,
 ) -> None:
