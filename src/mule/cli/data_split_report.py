@@ -148,7 +148,7 @@ def _rules(rules: "Rules", *, is_open: bool) -> list[str]:
             }[rules.z1_at_test],
         ]
     val = f"{100 * rules.val_share:g} % for validation"
-    drawn = f"SplitVideosOption were divided at random: {val}, {100 * rules.test_share:g} % for test"
+    drawn = f"Videos were divided at random: {val}, {100 * rules.test_share:g} % for test"
     given = "The sides of videos were given" + (
         f", but {val} were drawn at random" if rules.val_share else ""
     )
@@ -216,7 +216,7 @@ def _leakage(leakage: "Leakage", classes: "Sequence[ClassCounts]") -> list[str]:
     groups = f"{len(leakage.groups_on_two_sides)}{_examples(leakage.groups_on_two_sides)}"
     files = f"{len(leakage.identical_files)} among {leakage.files_checked} files{_examples(leakage.identical_files)}"
     lines = [
-        f"SplitVideosOption on two sides: {leakage.videos_on_two_sides}.",
+        f"Videos on two sides: {leakage.videos_on_two_sides}.",
         f"Groups on two sides: {groups if leakage.groups_checked else 'not checked (--groups)'}.",
         f"Identical videos on two sides: {files if leakage.files_checked else 'not checked (--videos)'}.",
     ]
