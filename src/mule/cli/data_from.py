@@ -58,7 +58,7 @@ SizeOption = Annotated[
     typer.Option(
         parser=_size,
         metavar="WIDTHxHEIGHT",
-        help="SizeOption in pixels of the frames in which boxes were drawn.",
+        help="Size in pixels of the frames in which boxes were drawn.",
     ),
 ]
 
