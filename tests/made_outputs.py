@@ -6,8 +6,9 @@ import torch
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
 from mule.evidence.head import exp_evidence
-from mule.inference.outputs import EvidenceKind, SideOutputs
+from mule.inference.outputs import SideOutputs
 from mule.inference.sides import ActorTruth
+from mule.systems.catalogue import EvidenceKind
 
 CLASSES = ("bow", "run", "wave")
 
@@ -27,7 +28,7 @@ def made_outputs(num_actors: int, *, seed: int, kind: EvidenceKind = "tied", shi
         outputs=outputs,
         evidence=Evidence(exp_evidence(logits), exp_evidence(-logits)),
         features=features,
-        looks=torch.randn(num_actors, 5, generator=generator) + 2,
+        backbone_features=torch.randn(num_actors, 5, generator=generator) + 2,
         readout=None,
         dropout_logits=None,
         labels=labels,

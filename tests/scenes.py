@@ -4,7 +4,7 @@ import torch
 
 from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
-from mule.relations.maps import SceneFeatures
+from mule.relations.aco import SceneFeatures
 
 ROWS, COLS, STRIDE = 6, 8, 8
 

@@ -3,8 +3,8 @@
 import torch
 from literal_relations import seeded
 
-from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.maps import RelationSettings, SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations, SceneFeatures
+from mule.relations.maps import RelationSettings
 
 CHANNELS = 5
 TINY = RelationSettings(width=4, depth=2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mule.relations.block import WIDE, MapConvolution, WeightByProducts, weight_gradient
+from mule.relations.maps import WIDE, MapConvolution, WeightByProducts, weight_gradient
 
 
 def drawn(*shape, dtype=torch.float32, seed=0):

@@ -10,8 +10,7 @@ from relation_scenes import CLIPS, relations, scene
 
 from mule.core.errors import RangeError
 from mule.relations.aco import FactoredRelations
-from mule.relations.block import RelationBlock, Seats
-from mule.relations.maps import RelationSettings, clips_alike
+from mule.relations.maps import RelationBlock, RelationSettings, Seats, clips_alike
 
 clip_indices = st.lists(st.integers(0, 3), max_size=12).map(
     lambda clips: torch.tensor(clips, dtype=torch.int64)

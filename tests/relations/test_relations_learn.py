@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from relation_scenes import KINDS
 
-from mule.relations.maps import RelationSettings, SceneFeatures
+from mule.relations.aco import SceneFeatures
+from mule.relations.maps import RelationSettings
 
 CHANNELS = 8
 SMALL = RelationSettings(width=16, kernel_size=1, is_downsampled=False, block_dropout=0.0)

@@ -8,7 +8,7 @@ from relation_scenes import CLIPS, scene
 from strategies import unchecked
 
 from mule.core.errors import RangeError, ShapeError
-from mule.relations.maps import SceneFeatures
+from mule.relations.aco import SceneFeatures
 
 
 def made(**changes):

@@ -89,20 +89,18 @@ def test_who_did_only_what_was_forgotten_no_longer_says_what_is_usual(copy, bund
     assert read_bundle(copy).usual.num_held_out == bundle.usual.num_held_out - alone[action]
 
 
-def test_a_calibration_of_before_does_not_say_what_actors_do_and_forgetting_says_so(copy, bundle, capsys):
-    from mule.cli.show_memory import noted_calibration
+def test_a_calibration_of_before_does_not_say_what_actors_do_and_forgetting_says_so(copy, bundle):
     from mule.memory.teaching import forget_action
+    from mule.watching.engine.bundle import cannot_follow_forgetting
 
-    noted_calibration(copy / MEMORY)
-    assert not capsys.readouterr().err
+    assert not cannot_follow_forgetting(copy / MEMORY)
     tensors = load_file(copy / CALIBRATION)
     with safe_open(copy / CALIBRATION, framework="pt") as file:
         about = file.metadata()
     del tensors["labels"]
     save_file(tensors, copy / CALIBRATION, about)
     write_memory(copy / MEMORY, forget_action(read_memory(copy / MEMORY), "walk"))
-    noted_calibration(copy / MEMORY)
-    assert "does not say what its held-out actors do" in capsys.readouterr().err
+    assert cannot_follow_forgetting(copy / MEMORY)
     assert read_bundle(copy).usual.num_held_out == bundle.usual.num_held_out
 
 
@@ -117,7 +115,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_plain_run_is_refused_with_what_to_do(run_dir):
-    with pytest.raises(BundleError, match="It is a run: `mule bundle RUN_DIR --out DIR`"):
+    with pytest.raises(BundleError, match="This folder is a run: `mule bundle RUN_DIR --out DIR`"):
         read_bundle(run_dir)
 
 
@@ -129,7 +127,7 @@ def _cut(path):
     ("name", "error", "message"),
     [
         ("model.safetensors", WeightsError, "the weights its card vouches for"),
-        (CALIBRATION, BundleError, "must be there and whole"),
+        (CALIBRATION, BundleError, "must hold the calibration"),
         (MEMORY, MemoryFileError, "damaged"),
         (BUNDLE, BundleError, "must be the card of a bundle"),
     ],
@@ -151,5 +149,5 @@ def test_a_memory_of_other_weights_is_refused(copy):
 def test_a_card_of_other_weights_is_refused(copy):
     card = json.loads((copy / BUNDLE).read_text())
     (copy / BUNDLE).write_text(json.dumps({**card, "weights_sha256": "0" * 64}))
-    with pytest.raises(BundleError, match="must have been made for the weights beside it"):
+    with pytest.raises(BundleError, match="must belong to the weights beside it"):
         read_bundle(copy)

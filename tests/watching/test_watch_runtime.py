@@ -14,7 +14,7 @@ import mule
 from mule.cli.export import export as export_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch_videos
-from mule.watching.engine.pipeline import Overlapped
+from mule.watching.engine.key_times import Overlapped
 
 TOLERANCE = 1e-3
 """Of every number that a moment tells, p-values among them; on a share of its size where that is above one."""
@@ -120,9 +120,9 @@ def test_a_bundle_is_exported_with_its_parity_in_a_table(target, bundle_dir, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--to", "tflite"), "--to must be one of onnx, openvino; got 'tflite'"),
+        (("--to", "tflite"), "must be one of onnx, openvino; got 'tflite'"),
         (("--to", "onnx", "--size", "big"), "--size must be ROWSxCOLS"),
-        (("--to", "onnx", "--size", "20x32"), "--size must be multiples of 8"),
+        (("--to", "onnx", "--size", "20x32"), "must be multiples of 8"),
         (("--to", "onnx", "--limit", "1e-15"), "Nothing was written"),
     ],
 )

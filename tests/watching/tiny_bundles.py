@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from mule.cli.show_bundle import Wanted, made
+from mule.api.bundling import BundlePlan, make_bundle
 from mule.core.config import experiment_from
 from mule.detection.detections import Detections, no_detections
 from mule.stage.benchmark import StageSet
@@ -13,7 +13,7 @@ from mule.stage.export import Export, write_dataset
 from mule.training.build import run_experiment
 from mule.training.step import Silence
 from mule.video.encode import VideoWriter
-from mule.watching.engine.finding import Found
+from mule.watching.engine.finding import FoundBoxes
 
 SIZE = (24, 32)
 SETTINGS = {
@@ -42,7 +42,7 @@ def trained(folder):
 
 
 def bundled(run_dir, out, *, has_memory=True):
-    made(Wanted(run_dir, out, "tiny", has_memory=has_memory, share=1.0), [], has_pictures=False)
+    make_bundle(BundlePlan(run_dir, out, "tiny", has_memory=has_memory))
     return out
 
 
@@ -83,9 +83,9 @@ class MadeUpBoxes:
         boxes = [(box, 0) for path in self.paths if (box := path(key_time_s)) is not None]
         boxes += [((0.4, 0.4, 0.6, 0.6), 1)] if self.has_ball else []
         if not boxes:
-            return Found(no_detections(1))
+            return FoundBoxes(no_detections(1))
         scale = torch.tensor([cols, rows, cols, rows]).float()
-        return Found(
+        return FoundBoxes(
             Detections(
                 torch.tensor([box for box, _ in boxes]) * scale,
                 torch.full((len(boxes),), 0.9),

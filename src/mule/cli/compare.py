@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mule.cli.printing import command_shown, noted, require_files, sheet_table
+from mule.cli.printing import command_shown, noted, sheet_table
 
 if TYPE_CHECKING:
     from mule.comparison.progress import WatchedRow
@@ -24,7 +24,10 @@ SHARE_BEFORE_ESTIMATE = 0.05
 
 def compare_experiments(
     experiments: Annotated[
-        list[Path] | None, typer.Argument(metavar="EXPERIMENT.toml", help="Experiments to compare.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="Experiment files, or names of packaged ones: stage, own, ava, …"
+        ),
     ] = None,
     seeds: Annotated[
         int,
@@ -131,17 +134,17 @@ def compare_experiments(
     Each row is one run: one experiment, split and seed. Finished rows are reused and interrupted ones continue. A row
     that fails is listed and does not stop the others; the exit code is then 2.
     """
-    require_files(*(experiments or []), backbone_from, what="an experiment in TOML")
     from mule.comparison.compare import Asked, compare, quickened, write_comparison
-    from mule.comparison.contestants import load_contestants, load_start, quick_files, scores_by_method
+    from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
     from mule.comparison.page import Told
     from mule.inference.judging import Judging
 
-    files = quick_files() if quick and not experiments else experiments or []
+    if quick and not experiments:
+        experiments, systems = [QUICK[0]], systems or list(QUICK[1])
     # steps and budgets are counted on the first split; the split an experiment names may not exist
     settings = [*(settings or []), *(f"data.split={each}" for each in (splits or [])[:1])]
-    contestants = load_contestants(files, settings, systems or [])
+    contestants = load_contestants(experiments or [], settings, systems or [])
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:

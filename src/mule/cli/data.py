@@ -63,34 +63,28 @@ def check_table(
         raise typer.BadParameter("needs --videos, to know what is missing.", param_hint="--leave-out-missing")
     require_files(table, objects)
     require_folders(videos)
-    from mule.data.table.reading import read_actor_table, read_video_names
+    from mule.data.table.reading import read_actor_table, read_object_table
 
     report = _Report(sys.maxsize if shows_all else MOST_PROBLEMS_SHOWN)
-    names = read_video_names(table)
-    files, probed = (None, None) if videos is None else opened_videos(names, videos, image_rate)
-    left_out = _unusable(files, probed) if leave_out_missing is not None else {}
-    ends_s = None
-    if files is not None and probed is not None:
-        report.add([f"video {name!r}: {reason}" for name, reason in files.refused.items()])
-        if leave_out_missing is None:
-            report.add([f"{files.paths[name]}: {reason}" for name, reason in probed.unreadable.items()])
-        known = [*files.refused, *probed.unreadable, *left_out]
-        ends_s = {**probed.ends_s, **dict.fromkeys(known)}
-    actors = report.read(lambda most: read_actor_table(table, video_ends_s=ends_s, most_shown=most))
+    named = _NamedVideos(videos, image_rate, report, leaves_out=leave_out_missing is not None)
+    actors = report.read(lambda most: read_actor_table(table, video_ends_s=named.ends_s, most_shown=most))
     if objects is not None:
-        _check_objects(objects, set(names), ends_s, report)
-    if files is not None and files.missing and leave_out_missing is None:
+        things = report.read(
+            lambda most: read_object_table(objects, video_ends_s=named.ends_with_others_s, most_shown=most)
+        )
+        _print_objects(objects, things, named.names)
+    if named.num_missing and leave_out_missing is None:
         typer.echo(
-            f"{len(files.missing)} of {len(names)} videos are missing. --leave-out-missing KEPT.csv writes the table "
-            "without them.",
+            f"{named.num_missing} of {len(named.names)} videos are missing. --leave-out-missing KEPT.csv writes the "
+            "table without them.",
             err=True,
         )
     if report.num_problems or actors is None:
         typer.echo(f"{report.num_problems} problem{'s' * (report.num_problems != 1)}.", err=True)
         raise typer.Exit(2)
-    _print_counts(table, actors, probed)
+    _print_counts(table, actors, named.probed)
     if leave_out_missing is not None:
-        _write_kept(actors, left_out, leave_out_missing)
+        _write_kept(actors, named.left_out, leave_out_missing)
 
 
 @app.command()
@@ -115,81 +109,6 @@ def stats(
         written = write_stats(counted, out)
         draw_stats(counted, out / "stats.png", title=table.name)
         typer.echo(f"wrote {', '.join(path.name for path in written)} and stats.png to {out}")
-
-
-@app.command()
-def compose(
-    table: Table,
-    tiles: Annotated[int, typer.Option(min=2, max=3, metavar="2|3", help="Clips side by side.")],
-    videos: Annotated[Path, typer.Option(metavar="DIR", help="Where the videos lie.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR",
-            help="For videos/, labels.csv, sources.csv and, with --split, split.toml; new or empty.",
-        ),
-    ],
-    clips: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Composites; by default as many as there can be.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Which clips stand side by side.")] = 0,
-    uses: Annotated[int, typer.Option(min=1, help="Composites that a clip may be part of.")] = 1,
-    only: Annotated[
-        Path | None,
-        typer.Option(metavar="VIDEOS.txt", help="Use these videos alone, one per line: a side of a split."),
-    ] = None,
-    split: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SPLIT.toml",
-            help="Tiles of one composite are of one side of it; of the actors it uses, and of different groups of its own.",
-        ),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VIDEOS.csv:COLUMN",
-            help="Tiles come from different groups (films, scenes); the file has a column `video`.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.5, help="Longest composite; by default as long as its tiles go.")
-    ] = None,
-    image_rate: ImageRate = Fraction(30),
-) -> None:
-    """Clips of one actor side by side: scenes of several actors in real pixels, each with labels of its own.
-
-    Tiles have the height of the lowest and are shown so that their key times fall together, at the frame rate of the
-    first, for as long as every tile goes. Two tiles are never of one video. The same seed gives the same composites.
-    """
-    from mule.cli import show_data
-    from mule.data.convert.compose_split import Drawing
-    from mule.data.split.splits import read_split
-    from mule.data.table.name_files import read_names
-    from mule.data.table.reading import read_actor_table
-
-    if split is not None and (only is not None or clips is not None):
-        raise typer.BadParameter(
-            "uses all actors of every side; it does not go with --only or --clips.", param_hint="--split"
-        )
-    actors, sides = read_actor_table(table), None if split is None else read_split(split)
-    sources = show_data.sources(
-        actors,
-        videos,
-        only=None if only is None else read_names(only, of="videos"),
-        group_of=_groups(groups) if groups is not None else (sides and dict(sides.groups)) or None,
-        max_length_s=seconds,
-        image_rate=image_rate,
-    )
-    if sides is not None:
-        drawing = Drawing(num_tiles=tiles, seed=seed, max_uses=uses)
-        if not show_data.compose_in_sides(actors, sources, out, split=sides, drawing=drawing):
-            raise typer.Exit(2)
-        return
-    if not show_data.compose(
-        actors, sources, out, num_tiles=tiles, seed=seed, num_composites=clips, max_uses=uses
-    ):
-        raise typer.Exit(2)
 
 
 @app.command()
@@ -250,17 +169,6 @@ def detect(
     typer.echo(f"wrote {len(detected.actors)} rows to {out}")
 
 
-def _groups(place: str) -> dict[str, str]:
-    from mule.data.table.name_files import read_pairs
-
-    file, mark, column = place.rpartition(":")
-    if not (file and mark and column):
-        raise typer.BadParameter(
-            f"must be a file and a column, VIDEOS.csv:COLUMN; got '{place}'.", param_hint="--groups"
-        )
-    return read_pairs(Path(file), "video", column)
-
-
 class _Report:
     """Print problems as they are found, up to a number, and count all."""
 
@@ -298,28 +206,49 @@ def opened_videos(
         return files, probe_videos(files.paths, on_progress=bar, image_rate=image_rate)
 
 
-def _unusable(files: "FoundVideos | None", probed: "ProbedVideos | None") -> dict[str, str]:
-    """Return the videos that are missing or cannot be read, with the reason."""
-    if files is None or probed is None:
-        return {}
-    return {**dict.fromkeys(files.missing, "missing"), **probed.unreadable}
+class _NamedVideos:
+    """The videos that a table names, opened once its rows are read, and the problems they have."""
+
+    def __init__(
+        self, folder: Path | None, image_rate: Fraction, report: _Report, *, leaves_out: bool
+    ) -> None:
+        self.names: Sequence[str] = ()
+        self.probed: ProbedVideos | None = None
+        self.num_missing = 0
+        self.left_out: dict[str, str] = {}
+        """Videos that cannot be used, and why."""
+        self._folder, self._image_rate = folder, image_rate
+        self._report, self._leaves_out = report, leaves_out
+        self._ends_s: dict[str, float | None] | None = None
+
+    def ends_s(self, names: Sequence[str]) -> dict[str, float | None] | None:
+        """Open the videos and report the unusable ones; return the lengths, or None without a folder."""
+        self.names = names
+        if self._folder is None:
+            return None
+        found, self.probed = opened_videos(names, self._folder, self._image_rate)
+        self.num_missing = len(found.missing)
+        self._report.add([f"video {name!r}: {reason}" for name, reason in found.refused.items()])
+        unreadable = self.probed.unreadable
+        if self._leaves_out:
+            self.left_out = {**dict.fromkeys(found.missing, "missing"), **unreadable}
+        else:
+            self._report.add([f"{found.paths[name]}: {reason}" for name, reason in unreadable.items()])
+        reported = [*found.refused, *unreadable, *self.left_out]
+        self._ends_s = {**self.probed.ends_s, **dict.fromkeys(reported)}
+        return self._ends_s
+
+    def ends_with_others_s(self, names: Sequence[str]) -> dict[str, float | None] | None:
+        """Return the lengths known so far; videos that the table of actors does not name may have any length."""
+        if self._ends_s is None:
+            return None
+        return {**dict.fromkeys(set(names) - set(self.names)), **self._ends_s}
 
 
-def _check_objects(
-    path: Path, videos: set[str], ends_s: "Mapping[str, float | None] | None", report: _Report
-) -> None:
-    """Report the problems of a table of objects; videos without actors have no known end."""
-    from mule.data.table.reading import read_object_table, read_video_names
-
-    others = dict.fromkeys(set(read_video_names(path)) - videos)
-    ends_s = None if ends_s is None else {**others, **ends_s}
-    things = report.read(lambda most: read_object_table(path, video_ends_s=ends_s, most_shown=most))
-    _print_objects(path, things, len(others))
-
-
-def _print_objects(path: Path, things: "ObjectTable | None", num_other_videos: int) -> None:
+def _print_objects(path: Path, things: "ObjectTable | None", actor_videos: Sequence[str]) -> None:
     if things is None:
         return
+    num_other_videos = len(set(things.videos) - set(actor_videos))
     typer.echo(f"{path}: {len(things)} objects of {len(things.classes)} classes")
     if num_other_videos:
         typer.echo(

@@ -13,7 +13,7 @@ from mule.cli.printing import require_files
 
 if TYPE_CHECKING:
     from mule.data.split.leakage import MetAction, Shared
-    from mule.data.split.report import ClassCounts, Leakage, SplitReport
+    from mule.data.split.report import Leakage, SplitClassCounts, SplitReport
     from mule.data.split.splits import Rules, Split
 
 SET_TITLES = {
@@ -210,7 +210,7 @@ def _classes(report: "SplitReport") -> Table:
     return table
 
 
-def _leakage(leakage: "Leakage", classes: "Sequence[ClassCounts]") -> list[str]:
+def _leakage(leakage: "Leakage", classes: "Sequence[SplitClassCounts]") -> list[str]:
     from mule.data.split.splits import listed
 
     groups = f"{len(leakage.groups_on_two_sides)}{_examples(leakage.groups_on_two_sides)}"

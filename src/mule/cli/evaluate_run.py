@@ -110,7 +110,7 @@ def evaluate_run(
     )
     if looks:
         from mule.cli import show_looks
-        from mule.comparison.looks import judge_looks
+        from mule.inference.judging import judge_looks
 
         if by == "look":
             raise typer.BadParameter("goes with --by track.", param_hint="--looks")

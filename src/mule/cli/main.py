@@ -11,7 +11,6 @@ from mule.cli import (
     compare,
     data,
     data_from,
-    data_from_more,
     data_split,
     evaluate,
     export,
@@ -58,7 +57,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # boxes leave too little room for words in 80 columns
 )
 data.app.add_typer(data_from.app)
-data.app.add_typer(data_from_more.app)
 data.app.add_typer(data_split.app)
 app.command("watch")(watch.watch_videos)
 app.command()(train.train)

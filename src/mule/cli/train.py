@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 def train(
     experiment: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment file: model, data and schedule.")
+        Path,
+        typer.Argument(
+            metavar="EXPERIMENT", help="Experiment file, or the name of a packaged one: stage, own, ava, …"
+        ),
     ],
+    system: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Train this system instead (see `mule models`).")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,13 +47,17 @@ def train(
     Checkpoints survive a crash at any time; --resume continues exactly where training stopped. A resumed run accepts
     new settings for data paths, data loading, the learning rate and the number of epochs.
 
-    To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT.toml
+    To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT
     """
     require_files(experiment, what="an experiment in TOML")
     from mule.core.config import load_experiment
 
-    run_dir = Path("runs") / experiment.stem if out is None else out
-    loaded = load_experiment(experiment, settings or [])  # stops at a wrong file before torch is imported
+    name = experiment.stem if system is None else f"{experiment.stem}_{system}"
+    run_dir = Path("runs") / name if out is None else out
+    chosen = [] if system is None else [f"system={system}"]
+    loaded = load_experiment(
+        experiment, [*(settings or []), *chosen]
+    )  # stops at a wrong file before torch is imported
     from mule.training.build import run_experiment
     from mule.training.experiments import with_default_paths
 

@@ -15,7 +15,7 @@ from mule.core.errors import MuleError
 
 if TYPE_CHECKING:
     from mule.watching.engine.bundle import Bundle
-    from mule.watching.engine.watch import Watch, WatchSettings
+    from mule.watching.engine.watch import Watcher, WatchSettings
     from mule.watching.moments import Moment
     from mule.watching.outputs.summary import Summary
 
@@ -163,7 +163,6 @@ def _watch_one(
 ) -> bool:
     """Watch one video, write its files, print its summary; return whether Ctrl-C ended it."""
     from mule.watching.engine import watch as engine
-    from mule.watching.engine.bundle import THUMBNAILS
     from mule.watching.outputs.results import MOMENTS, recorded, result_folder, write_outputs
 
     boxes = engine.named_detector(detector, bundle)
@@ -182,13 +181,12 @@ def _watch_one(
         if not (place / MOMENTS).exists():
             screen.noted(f"{video}: stopped before the first moment; nothing was written")
             return True
-        memory = bundle.folder / THUMBNAILS
         summary = write_outputs(
             place,
             watching.source,
             exports=exports,
             has_video=has_video,
-            memory=memory if memory.is_dir() else None,
+            thumbnails=bundle.thumbnails,
             told=screen.writing,
         )
     _print_summary(summary, watching, place, speed=screen.speed)
@@ -212,7 +210,7 @@ class _Screen:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("opening", total=None, status="")
-        self._watch: Watch | None = None
+        self._watch: Watcher | None = None
         self._started_at = time.perf_counter()
         self._first_s: float | None = None
         self._has_drifted = False
@@ -226,7 +224,7 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def begin(self, watch: "Watch") -> None:
+    def begin(self, watch: "Watcher") -> None:
         self._watch = watch
         self._has_drifted = watch.drift.is_alarm
         self._started_at = time.perf_counter()
@@ -263,7 +261,7 @@ class _Screen:
         self._console.print(Text(sentence), soft_wrap=True)
 
 
-def _print_summary(summary: "Summary", watch: "Watch", folder: Path, *, speed: float) -> None:
+def _print_summary(summary: "Summary", watch: "Watcher", folder: Path, *, speed: float) -> None:
     from mule.watching.outputs.summary import TABLE_TITLES, summary_rows
 
     table = Table(title=Text(f"{summary.header.source.video}: who did what, most novel first"))
@@ -280,7 +278,7 @@ def _print_summary(summary: "Summary", watch: "Watch", folder: Path, *, speed: f
             typer.echo(f"{path}")
 
 
-def _facts(summary: "Summary", watch: "Watch", *, speed: float) -> list[str]:
+def _facts(summary: "Summary", watch: "Watcher", *, speed: float) -> list[str]:
     threshold = summary.header.threshold
     lines = [
         f"{summary.num_moments} key times, {len(summary.actors)} actors, {summary.num_novel} novel at some time; "

@@ -247,7 +247,7 @@ def _score(card: "Card") -> str:
 
 
 @contextmanager
-def _download_bar(name: str) -> "Generator[download.Progress, None, None]":
+def _download_bar(name: str) -> "Generator[download.OnDownload, None, None]":
     """A progress bar on a terminal; silent elsewhere."""
     console = Console(stderr=True)
     columns = (

@@ -7,8 +7,8 @@ from mule.comparison.rows import Contestant
 from mule.core.config import ConfigError, load_experiment
 from mule.training.experiments import with_absolute_paths, with_default_paths
 
-QUICK = ("stage_mule", "stage_mule_literal", "stage_bce")
-"""The experiments of `mule compare --quick`."""
+QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
+"""The experiment and the systems of `mule compare --quick`."""
 
 
 def load_contestants(
@@ -41,22 +41,6 @@ def load_start(file: Path, settings: Sequence[str]) -> Contestant:
     shared = [each for each in settings if each.startswith(("data.", "backbone.name", "backbone.options."))]
     (start,) = load_contestants([file], shared, [])
     return start
-
-
-def quick_files() -> list[Path]:
-    """Return the experiments of the quick comparison, in the folder `experiments` of the current one.
-
-    Raises:
-        ConfigError: some are not there.
-    """
-    files = [Path("experiments") / f"{name}.toml" for name in QUICK]
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise ConfigError(
-            f"--quick without experiments uses those in the folder experiments; {', '.join(missing)} are not there. "
-            "Change to the repository's folder, or name experiments."
-        )
-    return files
 
 
 def scores_by_method(pairs: Sequence[str]) -> dict[str, str]:

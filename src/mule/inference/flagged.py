@@ -12,8 +12,7 @@ from mule.data.split.sides import apply_split
 from mule.data.split.splits import read_split
 from mule.data.table.reading import read_actor_table
 from mule.inference.judging import Judging
-from mule.inference.output_files import kept_outputs
-from mule.inference.results import ResultError, SideResult, read_novelties
+from mule.inference.results import ResultError, SideResult, kept_outputs, read_novelties
 from mule.inference.score_rules import PAPER_SCORES
 from mule.inference.sides import ActorTruth
 from mule.novelty.combining import DECIDING_SCORE
@@ -85,7 +84,7 @@ def flagged_in_run(
         judging: how the side was judged.
     """
     try:
-        outputs = judging.shown(kept_outputs(run_dir, side))
+        outputs = judging.rows_of(kept_outputs(run_dir, side))
         novelty = read_novelties(run_dir, judging.name_of(side))[score]
     except ResultError:
         return {}

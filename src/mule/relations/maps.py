@@ -1,128 +1,23 @@
-"""What relations are made of: the context of every clip, and the actors and objects found in it.
-
-From features to relations, as far as both kinds go together: a map per pair, or per actor and object.
+"""Attention between maps of one clip at the same cell: what every kind of relation is stacked from.
 
     vector ────┐
                ├─ + ─ LeakyReLU ─ 3×3 ─ GroupNorm ─ LeakyReLU ─ max pool ─ relation blocks ─ mean over cells
     W_X · X ───┘
 
-The paper concatenates [A | X | O] along channels and convolves with a 1×1 kernel W = [W_A | W_X | W_O]. That is
-W_A·A + W_X·X + W_O·O: two vectors and one map, added. The concatenation, of 3C channels per pair, is never made.
+A vector stands for a pair of an actor and an object, for an actor, or for an object (`mule.relations.aco`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 
 from mule.core.errors import RangeError, ShapeError
-from mule.relations.block import MapConvolution, RelationBlock, Seats
-
-
-@dataclass(frozen=True)
-class SceneFeatures:
-    """Context maps, one per clip and of any size; the actors and objects of all clips flat, with their clips.
-
-    A batch of clips of one size is `context=tuple(batch)`. A clip without actors or objects simply has no rows.
-    """
-
-    context: tuple[Float[Tensor, "channels _rows _cols"], ...]
-    """X of each clip: its feature map, averaged over time."""
-    actors: Float[Tensor, "actors channels"]
-    """A: one feature per actor, in any order."""
-    actor_clip_index: Int[Tensor, " actors"]
-    objects: Float[Tensor, "objects channels"]
-    """O: one feature per object, in any order."""
-    object_clip_index: Int[Tensor, " objects"]
-
-    def __post_init__(self) -> None:
-        problems = [
-            *self._shape_problems(),
-            *_index_problems("actor", self.actors, self.actor_clip_index),
-            *_index_problems("object", self.objects, self.object_clip_index),
-        ]
-        if problems:
-            raise ShapeError(" ".join(problems))
-        self._require_known_clips("actor_clip_index", self.actor_clip_index)
-        self._require_known_clips("object_clip_index", self.object_clip_index)
-
-    @property
-    def num_clips(self) -> int:
-        """How many clips there are, with actors or without."""
-        return len(self.context)
-
-    @property
-    def channels(self) -> int:
-        """C: the length of every feature."""
-        return self.actors.shape[1]
-
-    @cached_property
-    def context_means(self) -> Float[Tensor, "clips channels"]:
-        """X of each clip, averaged over its cells."""
-        return torch.stack([each.mean(dim=(1, 2)) for each in self.context])
-
-    def clips_by_size(self) -> list[list[int]]:
-        """The clips whose maps have as many rows and columns as each other: they can be worked on together."""
-        clips: dict[torch.Size, list[int]] = {}
-        for clip, each in enumerate(self.context):
-            clips.setdefault(each.shape, []).append(clip)
-        return list(clips.values())
-
-    def _shape_problems(self) -> list[str]:
-        problems: list[str] = []
-        if any(each.ndim != 3 for each in self.context) or self.actors.ndim != 2 or self.objects.ndim != 2:
-            problems.append(
-                "context maps must be (channels, rows, cols), actors and objects (number, channels); got "
-                f"{[tuple(each.shape) for each in self.context]}, {tuple(self.actors.shape)} and "
-                f"{tuple(self.objects.shape)}."
-            )
-            return problems
-        found = (*self.context, *(each.T for each in (self.actors, self.objects)))
-        if len({each.shape[0] for each in found}) > 1:
-            problems.append(
-                f"context, actors and objects must have the same channels; got {[len(each) for each in self.context]}, "
-                f"{self.actors.shape[1]} and {self.objects.shape[1]}. Pool actors and objects from the context map."
-            )
-        kinds = sorted({f"{each.dtype} on {each.device}" for each in found})
-        if len(kinds) > 1 or not self.actors.is_floating_point():
-            problems.append(
-                f"context, actors and objects must share one floating-point type and device; got {', '.join(kinds)}."
-            )
-        return problems
-
-    def _require_known_clips(self, name: str, clip_index: Tensor) -> None:
-        is_recording = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if is_recording or len(clip_index) == 0:  # a check of values has no place in a graph
-            return
-        least, most = int(clip_index.min()), int(clip_index.max())
-        if least < 0 or most >= self.num_clips:
-            raise RangeError(
-                f"{name} must name one of {self.num_clips} clips, from 0; got values from {least} to {most}."
-            )
-
-
-def _index_problems(name: str, features: Tensor, clip_index: Tensor) -> list[str]:
-    if clip_index.shape == features.shape[:1] and clip_index.dtype == torch.int64:
-        return []
-    return [
-        f"{name}_clip_index must be one int64 per {name}; got {tuple(clip_index.shape)} of {clip_index.dtype} for "
-        f"{len(features)} {name}s."
-    ]
-
-
-@dataclass(frozen=True)
-class ActorAttention:
-    """How much each actor looks at the actors and the objects of its clip; zero for those of other clips.
-
-    What is missing to one went to the null object, which stands in where a clip has no objects.
-    """
-
-    to_actors: Float[Tensor, "actors actors"]
-    to_objects: Float[Tensor, "actors objects"]
 
 
 @dataclass(frozen=True)
@@ -134,21 +29,21 @@ class RelationSettings:
     depth: int = 2
     """Relation blocks, one after the other."""
     kernel_size: int = 3
-    """Side of every convolution after the first; odd."""
+    """Side of every convolution after the first; must be odd."""
     padding: int = 0
-    """Cells of zeros around the map before the first of these; in relation blocks maps keep their size."""
+    """Cells of zero padding for the first of these; inside relation blocks maps keep their size."""
     is_downsampled: bool = True
-    """Whether a maximum over 3×3 cells at every second cell comes before the relation blocks."""
+    """Whether a 3×3 max pool with stride 2 comes before the relation blocks."""
     is_normalised: bool = True
     """Whether group normalisation follows the first spatial convolution; ACAR has none there."""
     slope: float = 0.1
     """LeakyReLU's slope below zero, outside relation blocks."""
     block_slope: float = 0.3
-    """The same, inside them."""
+    """LeakyReLU's slope below zero, inside relation blocks."""
     block_dropout: float = 0.2
-    """Share of values dropped at the end of each relation block while training."""
+    """Dropout probability at the end of each relation block."""
     dropout: float = 0.0
-    """Share of an actor's relational feature dropped while training."""
+    """Dropout probability of an actor's relational feature."""
 
     def __post_init__(self) -> None:
         rules = {
@@ -168,71 +63,159 @@ class RelationSettings:
 PUBLISHED = RelationSettings()
 
 
+WIDE = 256
+"""At this width and above, matrix products are faster than the convolution's own weight gradient."""
+
+Maps = Float[Tensor, "maps width rows cols"]
+
+
+class MapConvolution(nn.Conv2d):
+    """An `nn.Conv2d` from `width` to `width` channels, without bias, for maps that are channels last in memory.
+
+    On a CPU the weight gradient of wide maps is computed as one matrix product per kernel position.
+    """
+
+    def __init__(self, width: int, kernel_size: int, *, padding: int) -> None:
+        super().__init__(width, width, kernel_size, padding=padding, bias=False)
+
+    def forward(self, input: Maps) -> Float[Tensor, "maps width new_rows new_cols"]:
+        """Return the convolved maps."""
+        learns = torch.is_grad_enabled() and self.weight.requires_grad
+        if learns and self.in_channels >= WIDE and input.device.type == "cpu":
+            return WeightByProducts.apply(input, self.weight, int(self.padding[0]))
+        return super().forward(input)
+
+
+class WeightByProducts(torch.autograd.Function):
+    """conv2d with ∂/∂W[:, :, y, x] = Σ over maps and cells of gradient · (maps moved by y, x)ᵀ, as products of matrices."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx: Any, maps: Maps, weight: Tensor, padding: int) -> Tensor:  # noqa: ANN401 - torch gives it no type
+        """Convolve the maps."""
+        ctx.save_for_backward(maps, weight)
+        ctx.padding = padding
+        return F.conv2d(maps, weight, padding=padding)
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401 - nor here
+        """Return the gradients of maps and weight, as far as they are needed."""
+        (maps, weight), (gradient,) = ctx.saved_tensors, grad_outputs
+        of_maps = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_maps = conv2d_input(maps.shape, weight, gradient, padding=ctx.padding)
+        if ctx.needs_input_grad[1]:
+            of_weight = weight_gradient(maps, gradient, kernel_size=weight.shape[2], padding=ctx.padding)
+        return of_maps, of_weight, None
+
+
+def weight_gradient(
+    maps: Maps, gradient: Float[Tensor, "maps width_out new_rows new_cols"], *, kernel_size: int, padding: int
+) -> Float[Tensor, "width_out width kernel_size kernel_size"]:
+    """Return the gradient of a square kernel: at each position, its inputs times the gradient of its outputs."""
+    gradient = gradient.permute(0, 2, 3, 1)  # (maps, new_rows, new_cols, width_out)
+    rows, cols = gradient.shape[1:3]
+    inputs = F.pad(maps.permute(0, 2, 3, 1), (0, 0, padding, padding, padding, padding))
+    of_outputs = gradient.reshape(-1, gradient.shape[3]).T
+    products = [
+        of_outputs @ inputs[:, y : y + rows, x : x + cols].reshape(-1, inputs.shape[3])
+        for y in range(kernel_size)
+        for x in range(kernel_size)
+    ]
+    return torch.stack(products, dim=2).unflatten(2, (kernel_size, kernel_size))
+
+
+@dataclass(frozen=True)
+class Seats:
+    """A seat for every map in a table with one row per clip, as wide as the fullest clip needs.
+
+    Maps keep their order within a clip, so the first maps of a clip have its first seats.
+    """
+
+    clip_index: Int[Tensor, " maps"]
+    seat: Int[Tensor, " maps"]
+    num_clips: int
+    num_seats: int
+
+    @staticmethod
+    def of(clip_index: Int[Tensor, " maps"], num_clips: int) -> "Seats":
+        """Seat maps that belong to these clips."""
+        so_far = F.one_hot(clip_index, num_clips).cumsum(dim=0)  # (maps, clips)
+        seat = so_far.gather(1, clip_index.unsqueeze(1)).squeeze(1) - 1
+        return Seats(clip_index, seat, num_clips, num_seats=int(seat.max()) + 1 if len(seat) else 0)
+
+    @property
+    def is_taken(self) -> Bool[Tensor, "clips seats"]:
+        """Whether each seat holds a map."""
+        table = torch.zeros(self.num_clips, self.num_seats, dtype=torch.bool, device=self.seat.device)
+        table[self.clip_index, self.seat] = True
+        return table
+
+    def seated(self, maps: Float[Tensor, "maps width rows cols"]) -> Float[Tensor, "clips cells seats width"]:
+        """Put the maps of each clip side by side, at every cell; empty seats hold zeros."""
+        cells = maps.flatten(2).transpose(1, 2)  # (maps, cells, width)
+        table = maps.new_zeros(self.num_clips, cells.shape[1], self.num_seats, cells.shape[2])
+        table[self.clip_index, :, self.seat] = cells
+        return table
+
+    def risen(self, table: Float[Tensor, "clips cells seats width"]) -> Float[Tensor, "maps width cells"]:
+        """Return each map to its flat row; the contents of empty seats are dropped."""
+        return table[self.clip_index, :, self.seat].transpose(1, 2)
+
+
+class RelationBlock(nn.Module):
+    """Higher-order relations between maps at the same spatial location (HR2O of Pan et al., CVPR 2021).
+
+    q, k and v are convolutions of the maps. At every cell a map attends to all maps of its clip, itself included:
+        att[i, j] = softmax over j of q_i·k_j / √width,    map_i + W·LeakyReLU(GroupNorm(Σ_j att[i, j] v_j))
+    """
+
+    def __init__(self, width: int, *, kernel_size: int, slope: float, dropout: float) -> None:
+        super().__init__()
+        self.slope = slope
+        self.query = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.key = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.value = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.norm = nn.GroupNorm(1, width)
+        self.out = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, maps: Float[Tensor, "maps width rows cols"], *, asking: Seats, asked: Seats
+    ) -> tuple[Float[Tensor, "asking width rows cols"], Float[Tensor, "clips cells asking_seats seats"]]:
+        """Return the first maps (those that ask) after they attended to all maps, and the weights they gave them."""
+        asking_maps = maps[: len(asking.seat)]
+        if asked.num_seats == 1 and len(asking.seat) == len(maps):
+            # No clip has a second map, so each map sees itself whatever q and k would say: they are left out.
+            seen = self.value(maps)
+            weights = maps.new_ones(asked.num_clips, maps.shape[2] * maps.shape[3], 1, 1)
+        else:
+            query = asking.seated(self.query(asking_maps) / maps.shape[1] ** 0.5)
+            key, value = asked.seated(self.key(maps)), asked.seated(self.value(maps))
+            likeness = query @ key.transpose(2, 3)
+            # The lowest finite number, not −∞: where no seat of a clip is taken, −∞ would make NaN of nothing.
+            lowest = torch.finfo(likeness.dtype).min
+            weights = likeness.masked_fill(~asked.is_taken[:, None, None], lowest).softmax(dim=3)
+            seen = asking.risen(weights @ value).unflatten(2, maps.shape[2:])
+        return asking_maps + self.dropout(self.out(F.leaky_relu_(self.norm(seen), self.slope))), weights
+
+
 @dataclass(frozen=True)
 class SizedContext:
     """W_X·X of the clips whose maps have one size, channels last."""
 
     clips: Int[Tensor, " clips"]
-    """Which clips these are, in rising order."""
+    """The numbers of these clips, ascending."""
     maps: Float[Tensor, "clips rows cols width"]
 
 
 @dataclass(frozen=True)
-class MixedFeatures:
-    """W_A·A, W_X·X and W_O·O. Every clip has at least one object here, if need be the null object."""
-
-    actors: Float[Tensor, "actors width"]
-    actor_clip_index: Int[Tensor, " actors"]
-    objects: Float[Tensor, "objects width"]
-    """Null objects come after the objects of the scene."""
-    object_clip_index: Int[Tensor, " objects"]
-    context: tuple[SizedContext, ...]
-
-
-class FeatureMixing(nn.Module):
-    """W = [W_A | W_X | W_O]: the 1×1 convolution of the concatenation, kept as one weight and used in three parts.
-
-    Where a clip has no objects, a learned null object takes their place; it starts at zero.
-    """
-
-    def __init__(self, channels: int, width: int) -> None:
-        super().__init__()
-        self.channels = channels
-        self.convolution = nn.Conv2d(3 * channels, width, 1, bias=False)
-        self.null_object = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, scene: SceneFeatures) -> MixedFeatures:
-        """The three products, none of them larger than a map per clip."""
-        if scene.channels != self.channels:
-            raise ShapeError(
-                f"features must have the {self.channels} channels these relations were made for; got {scene.channels}."
-            )
-        of_actors, of_context, of_objects = self.convolution.weight.flatten(1).split(self.channels, dim=1)
-        num_objects = torch.bincount(scene.object_clip_index, minlength=scene.num_clips)
-        without_objects = (num_objects == 0).nonzero().squeeze(1)
-        objects = torch.cat([scene.objects, self.null_object.expand(len(without_objects), -1)])
-        context = (
-            SizedContext(
-                clips=scene.actor_clip_index.new_tensor(clips),
-                maps=F.linear(torch.stack([scene.context[clip].movedim(0, 2) for clip in clips]), of_context),
-            )
-            for clips in scene.clips_by_size()
-        )
-        return MixedFeatures(
-            actors=F.linear(scene.actors, of_actors),
-            actor_clip_index=scene.actor_clip_index,
-            objects=F.linear(objects, of_objects),
-            object_clip_index=torch.cat([scene.object_clip_index, without_objects]),
-            context=tuple(context),
-        )
-
-
-@dataclass(frozen=True)
 class SizedAttention:
-    """Who attended to whom in clips of one size with as many maps each, block after block."""
+    """The attention in clips of one size with equally many maps, block by block."""
 
     rows: Int[Tensor, " maps"]
-    """Which of all maps these are."""
+    """The rows of these maps among all maps."""
     seats: Seats
     weights: tuple[Float[Tensor, "clips cells _asking_seats seats"], ...]
 
@@ -256,7 +239,7 @@ class MapRelations(nn.Module):
             )
             for _ in range(settings.depth)
         )
-        # maps are channels last: a CPU need not turn the weights at every pass
+        # maps are channels last, so a CPU need not reorder the weights at every pass
         nn.utils.convert_conv2d_weight_memory_format(self, torch.channels_last)
 
     def forward(
@@ -267,22 +250,26 @@ class MapRelations(nn.Module):
         *,
         num_asking: int,
     ) -> tuple[Float[Tensor, "asking width"], tuple[SizedAttention, ...]]:
-        """The first `num_asking` maps, averaged over cells; the others are only attended to."""
+        """Return the first `num_asking` maps, averaged over cells; the other maps are only attended to."""
         related = vectors.new_zeros(num_asking, vectors.shape[1])
         attention: list[SizedAttention] = []
         for part in context:
             for alike in clips_alike(clip_index, part.clips):
                 rows = torch.isin(clip_index, alike).nonzero().squeeze(1)
                 asking_rows = rows[rows < num_asking]
-                spread = self._mapped(vectors[rows], part, clip_index[rows])
+                maps = self._mapped(vectors[rows], part, clip_index[rows])
                 table = torch.searchsorted(alike, clip_index[rows])
                 asked = Seats.of(table, len(alike))
                 asking = Seats.of(table[: len(asking_rows)], len(alike))
-                maps, weights = self._attended(spread, asking, asked)
+                weights: list[Tensor] = []
+                for block in self.blocks:
+                    is_last = block is self.blocks[-1]  # in it, only the maps that ask need an answer
+                    maps, block_weights = block(maps, asking=asking if is_last else asked, asked=asked)
+                    weights.append(block_weights)
                 means = maps.mean(dim=(2, 3))
                 related = related.to(means.dtype)  # norms widen under autocast
                 related = related.index_copy(0, asking_rows, means)
-                attention.append(SizedAttention(rows, asked, weights))
+                attention.append(SizedAttention(rows, asked, tuple(weights)))
         return related, tuple(attention)
 
     def _mapped(
@@ -291,24 +278,13 @@ class MapRelations(nn.Module):
         context: SizedContext,
         clip_index: Int[Tensor, " maps"],
     ) -> Float[Tensor, "maps width _rows _cols"]:
-        """Each vector spread over the context of its clip, seen through a spatial convolution."""
+        """Spread each vector over the context of its clip and apply a spatial convolution."""
         self._require_large_enough(context.maps)
-        # The largest tensor of the pass, made once and changed in place: no step needs what it was before.
+        # The largest tensor of the pass: made once and changed in place, since no step needs its earlier values.
         spread = context.maps.index_select(0, torch.searchsorted(context.clips, clip_index))
         maps = F.leaky_relu_(spread.add_(vectors[:, None, None]), self.settings.slope)
         maps = F.leaky_relu_(self.norm(self.convolution(maps.movedim(3, 1))), self.settings.slope)
         return self.pool(maps)
-
-    def _attended(
-        self, maps: Float[Tensor, "maps width rows cols"], asking: Seats, asked: Seats
-    ) -> tuple[Float[Tensor, "asking width rows cols"], tuple[Tensor, ...]]:
-        """The maps that ask, after all blocks. In the last block nothing else needs an answer."""
-        weights: list[Tensor] = []
-        for block in self.blocks:
-            is_last = block is self.blocks[-1]
-            maps, found = block(maps, asking=asking if is_last else asked, asked=asked)
-            weights.append(found)
-        return maps, tuple(weights)
 
     def _require_large_enough(self, context: Float[Tensor, "clips rows cols width"]) -> None:
         rows, cols = context.shape[1:3]
@@ -316,7 +292,7 @@ class MapRelations(nn.Module):
         if min(rows, cols) < max(least, 1):
             raise ShapeError(
                 f"context maps must have at least {max(least, 1)} rows and columns for kernel_size "
-                f"{self.settings.kernel_size} and padding {self.settings.padding}; got {rows} × {cols}. Take a larger "
+                f"{self.settings.kernel_size} and padding {self.settings.padding}; got {rows} × {cols}. Use a larger "
                 "input, or set padding."
             )
 
@@ -324,9 +300,9 @@ class MapRelations(nn.Module):
 def clips_alike(
     clip_index: Int[Tensor, " maps"], clips: Int[Tensor, " clips"]
 ) -> Iterator[Int[Tensor, " alike"]]:
-    """Those of the clips that have as many maps as each other, group after group: seated together, no seat stays empty.
+    """Group the clips that have equally many maps, so that no seat stays empty.
 
-    Attention costs the square of the seats, so one crowded clip would make every other as dear as itself.
+    Attention costs the square of the seats: one crowded clip would make every other clip as expensive as itself.
     """
     num_maps = torch.bincount(clip_index, minlength=int(clips.max()) + 1 if len(clips) else 0)[clips]
     for number in num_maps.unique():
@@ -336,7 +312,7 @@ def clips_alike(
 def mean_attention(
     attention: tuple[SizedAttention, ...], *, num_asking: int, num_maps: int
 ) -> Float[Tensor, "asking maps"]:
-    """The weight that each asking map gave to each map, averaged over cells and blocks; zero across clips."""
+    """Return the weight each asking map gave to each map, averaged over cells and blocks; zero across clips."""
     mean = torch.zeros(num_asking, num_maps)
     for part in attention:
         clip, seat = part.seats.clip_index, part.seats.seat
@@ -348,19 +324,3 @@ def mean_attention(
         mean = mean.to(of_blocks[0])
         mean[part.rows[asking, None], part.rows] = torch.stack(of_blocks).mean(dim=0) * is_same_clip
     return mean
-
-
-class ActorFeature(nn.Module):
-    """What relates to an actor beside what it looks like itself: [H | LeakyReLU(W·A)]."""
-
-    def __init__(self, channels: int, settings: RelationSettings) -> None:
-        super().__init__()
-        self.slope = settings.slope
-        self.linear = nn.Linear(channels, settings.width, bias=False)
-        self.dropout = nn.Dropout(settings.dropout)
-
-    def forward(
-        self, related: Float[Tensor, "actors width"], actors: Float[Tensor, "actors channels"]
-    ) -> Float[Tensor, "actors dim"]:
-        """One relational feature per actor, twice as long as maps are wide."""
-        return self.dropout(torch.cat([related, F.leaky_relu(self.linear(actors), self.slope)], dim=1))

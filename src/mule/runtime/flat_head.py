@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from mule.core.errors import RangeError
 from mule.features.pooling import RoiSampling
 from mule.model import PooledActors, RelationModel
-from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.block import RelationBlock
-from mule.relations.maps import FeatureMixing, MapRelations
+from mule.relations.aco import FactoredRelations, FeatureMixing, GridRelations
+from mule.relations.maps import MapRelations, RelationBlock
 from mule.rivals.networks.acar import AcarRelations
 
 MapSize = tuple[int, int]

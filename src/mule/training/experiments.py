@@ -31,7 +31,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"data": data, "backbone": backbone})
 
 
-def experiment_of(run_dir: Path, settings: Sequence[str]) -> Experiment:
+def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
     """Load the experiment of a run, with settings such as the folder its data is in now.
 
     Raises:

@@ -14,14 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import ShapeError
-from mule.relations.maps import (
-    PUBLISHED,
-    ActorFeature,
-    MapRelations,
-    RelationSettings,
-    SceneFeatures,
-    SizedContext,
-)
+from mule.relations.aco import ActorFeature, SceneFeatures
+from mule.relations.maps import PUBLISHED, MapRelations, RelationSettings, SizedContext
 
 
 class ActorContextMixing(nn.Module):

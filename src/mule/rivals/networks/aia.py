@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
-from mule.relations.maps import SceneFeatures
+from mule.relations.aco import SceneFeatures
 
 Structure = Literal["serial", "dense_serial", "parallel"]
 Kind = Literal["person", "object", "memory"]

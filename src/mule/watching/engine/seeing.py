@@ -4,24 +4,19 @@ video ─▶ windows by `ClipNeeds` ─▶ frames, short side as in validation �
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-import torch
 from jaxtyping import Float, UInt8
-from torch import Tensor, nn
+from torch import Tensor
 
 from mule.core.config import Experiment, StageData
 from mule.core.errors import WeightsError
 from mule.features.backbones.tiny import STRIDE
-from mule.features.pooling import FeatureMaps, context_map
 from mule.features.weights.cards import find_card
-from mule.model import MuleModel, RelationModel
-from mule.rivals.networks.dear import DearModel
-from mule.rivals.networks.enn import DirichletHead
+from mule.model import MuleModel
 from mule.stage.plans import FRAME_RATE
-from mule.training.build import TINY, LoadedRun, build_networks, initialise, normalisation
+from mule.training.build import TINY, LoadedRun, normalisation
 from mule.training.data import frame_rate
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation, normalised, resized
@@ -74,27 +69,9 @@ def seeing_model(run: LoadedRun) -> MuleModel:
     Raises:
         WeightsError: the backbone's weights are not at hand, or the network has no opinion of each action by itself.
     """
-    decide = run.model.decide
-    head = decide.head if isinstance(decide, RelationModel) else None
-    if isinstance(decide, DearModel) or isinstance(head, DirichletHead):
+    if run.system.evidence == "dirichlet":
         raise WeightsError(
             f"to watch, a network must have evidence for and against each action; '{run.experiment.system}' divides one "
             "Dirichlet among them. Use mule, or any system of one logit per action (`mule models`)."
         )
-    if not run.experiment.backbone.frozen:
-        return run.model
-    _, backbone = build_networks(run.experiment)
-    initialise(backbone, run.experiment)
-    return MuleModel(_KeptAsInTraining(backbone, run.model.backbone), decide).eval()
-
-
-class _KeptAsInTraining(nn.Module):
-    """A frozen backbone whose maps are seen as training saw those it kept: averaged over time, then standardised."""
-
-    def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
-        super().__init__()
-        self.backbone, self.kept = backbone, kept
-
-    @torch.no_grad()
-    def forward(self, clips: Float[Tensor, "clips channels frames rows cols"]) -> FeatureMaps:
-        return self.kept(context_map(self.backbone(clips)).unsqueeze(2))
+    return run.model_on_pixels()
