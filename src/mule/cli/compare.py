@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mule.cli.printing import command_shown, noted, sheet_table
+from mule.cli.printing import command_shown, noted, require_files, sheet_table
 
 if TYPE_CHECKING:
     from mule.comparison.progress import WatchedRow
@@ -26,7 +26,8 @@ def compare_experiments(
     experiments: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="EXPERIMENT", help="Experiment files, or names of packaged ones: stage, own, ava, …"
+            metavar="EXPERIMENT",
+            help="Experiment files, or names of packaged ones, such as stage, own or ava.",
         ),
     ] = None,
     seeds: Annotated[
@@ -134,6 +135,10 @@ def compare_experiments(
     Each row is one run: one experiment, split and seed. Finished rows are reused and interrupted ones continue. A row
     that fails is listed and does not stop the others; the exit code is then 2.
     """
+    from mule.core.config import experiment_file
+
+    named = [*(experiments or []), *([backbone_from] if backbone_from else [])]
+    require_files(*map(experiment_file, named), what="an experiment in TOML")
     from mule.comparison.compare import Asked, compare, quickened, write_comparison
     from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
