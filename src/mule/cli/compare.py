@@ -138,7 +138,8 @@ def compare_experiments(
     from mule.core.config import experiment_file
 
     named = [*(experiments or []), *([backbone_from] if backbone_from else [])]
-    require_files(*map(experiment_file, named), what="an experiment in TOML")
+    must_be = "an experiment in TOML that can be read, or the name of a packaged one such as stage"
+    require_files(*map(experiment_file, named), what=must_be)
     from mule.comparison.compare import Asked, compare, quickened, write_comparison
     from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
