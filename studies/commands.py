@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mule.cli.data import ImageRate
-from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file
+from mule.cli.data_from import EveryOption, Fps, KeepUnlabelled, Out, SizeOption, Video, require_one_file
 from mule.cli.data_from import show as show_conversion
 from mule.cli.evaluate_run import print_results
 from mule.cli.printing import CountBar, noted, positive, print_sheet, without_place
@@ -22,7 +22,7 @@ from mule.training.experiments import experiment_of
 __all__ = [  # what the studies use of the command line of the package, and what they add to it
     "CountBar",
     "Docs",
-    "Every",
+    "EveryOption",
     "Fps",
     "ImageRate",
     "KeepUnlabelled",
@@ -30,7 +30,7 @@ __all__ = [  # what the studies use of the command line of the package, and what
     "Resamples",
     "Scores",
     "Settings",
-    "Size",
+    "SizeOption",
     "Video",
     "experiment_of",
     "looks_in_words",

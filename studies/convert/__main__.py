@@ -10,11 +10,11 @@ import typer
 from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.table.writing import write_actor_table
 from studies.commands import (
-    Every,
+    EveryOption,
     Fps,
     KeepUnlabelled,
     Out,
-    Size,
+    SizeOption,
     Video,
     positive,
     require_one_file,
@@ -102,10 +102,10 @@ def from_caviar(
         list[CaviarKind] | None,
         typer.Option(help="Use only this kind of label as actions. Repeatable; default: all."),
     ] = None,
-    every: Every = None,
+    every: EveryOption = None,
     fps: Fps = None,
     video: Video = None,
-    size: Size = None,
+    size: SizeOption = None,
     groups: Groups = None,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:

@@ -98,7 +98,7 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
     result = CliRunner().invoke(app, ["compare", *names, "--equal", "time", "--out", str(tmp_path), *FEW])
     assert result.exit_code == 2
     for part in (
-        "broken-A-s0 failed: an epoch must have a batch",
+        "broken-A-s0 failed: an epoch must have at least one batch",
         "1 of 2 rows failed",
         "1 epochs instead of 2",
     ):

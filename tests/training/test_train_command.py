@@ -73,3 +73,12 @@ def test_a_system_can_be_chosen_and_names_the_run(app, experiment, tmp_path, mon
     assert result.exit_code == 0, result.output
     trained = load_experiment(tmp_path / "runs" / "tiny_bce-aco-r" / "experiment.toml")
     assert trained.system == "bce-aco-r"
+
+
+def test_a_packaged_experiment_is_found_by_its_name(app, tmp_path):
+    result = run(app, "stage", "--out", tmp_path / "run", "--set", "optimizer.lrr=1")
+    assert result.exit_code == 2
+    assert "Did you mean 'lr'?" in result.output  # read, and refused for its setting alone
+    unknown = run(app, "stge", "--out", tmp_path / "run")
+    assert unknown.exit_code == 2
+    assert "stge: must be an experiment in TOML that can be read; no such file" in unknown.output

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from mule.cli.bundle import bundle as bundle_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
-from mule.cli.watch import watch as watch_command
+from mule.cli.watch import watch_videos
 from mule.memory.files import read_memory, write_memory
 from mule.watching.engine import watch as engine
 from mule.watching.outputs.moments_file import MomentsFile
 
 app = typer.Typer(cls=_Commands)
-app.command()(watch_command)
+app.command("watch")(watch_videos)
 app.command()(bundle_command)
 
 FILES = {"moments.jsonl", "ava.csv", "annotated.mp4", "report.html", "summary.txt"}
@@ -143,8 +143,8 @@ def slow(self, sight):
 if sys.argv.pop(1) == "slowly":
     finding._Linker.scene = slow
 import typer
-from mule.cli.watch import watch
-typer.run(watch)
+from mule.cli.watch import watch_videos
+typer.run(watch_videos)
 """
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import mule
 from mule.cli.export import export as export_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
-from mule.cli.watch import watch as watch_command
+from mule.cli.watch import watch_videos
 from mule.watching.engine.key_times import Overlapped
 
 TOLERANCE = 1e-3
@@ -24,7 +24,7 @@ RUNTIMES = [
 ]
 
 app = typer.Typer(cls=_Commands)
-app.command()(watch_command)
+app.command("watch")(watch_videos)
 app.command()(export_command)
 
 

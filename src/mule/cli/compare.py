@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mule.cli.printing import command_shown, noted, sheet_table
+from mule.cli.printing import command_shown, noted, require_files, sheet_table
 
 if TYPE_CHECKING:
     from mule.comparison.progress import WatchedRow
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mule.comparison.sheets import Findings
 
 LOOK_EVERY_S = 2.0
-LEAST_SHARE = 0.05
+SHARE_BEFORE_ESTIMATE = 0.05
 """Share of the work that must be done before the remaining time is estimated."""
 
 
@@ -26,7 +26,8 @@ def compare_experiments(
     experiments: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="EXPERIMENT", help="Experiment files, or names of packaged ones: stage, own, ava, …"
+            metavar="EXPERIMENT",
+            help="Experiment files, or names of packaged ones, such as stage, own or ava.",
         ),
     ] = None,
     seeds: Annotated[
@@ -134,6 +135,11 @@ def compare_experiments(
     Each row is one run: one experiment, split and seed. Finished rows are reused and interrupted ones continue. A row
     that fails is listed and does not stop the others; the exit code is then 2.
     """
+    from mule.core.config import experiment_file
+
+    named = [*(experiments or []), *([backbone_from] if backbone_from else [])]
+    must_be = "an experiment in TOML that can be read, or the name of a packaged one such as stage"
+    require_files(*map(experiment_file, named), what=must_be)
     from mule.comparison.compare import Asked, compare, quickened, write_comparison
     from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
@@ -251,7 +257,7 @@ class _RowProgress:
     def _time_left(self) -> str:
         share = sum(self._shares.values()) - self._share_at_start
         still = self._num_rows - sum(self._shares.values())
-        if share <= LEAST_SHARE or still <= 0:
+        if share <= SHARE_BEFORE_ESTIMATE or still <= 0:
             return ""
         left_s = (time.perf_counter() - self._clock_s) * still / share
         return f"; about {left_s / 60:.0f} min left" if left_s >= 90 else f"; about {left_s:.0f} s left"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Check, count, convert and split data sets.", no_args_is_help=True)
 
-PROBLEMS_SHOWN = 100
+MOST_PROBLEMS_SHOWN = 100
 
 _Read = TypeVar("_Read")
 
@@ -31,8 +31,8 @@ ImageRate = Annotated[
 ]
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_table(
     table: Table,
     objects: Annotated[
         Path | None,
@@ -65,7 +65,7 @@ def check(
     require_folders(videos)
     from mule.data.table.reading import read_actor_table, read_object_table
 
-    report = _Report(sys.maxsize if shows_all else PROBLEMS_SHOWN)
+    report = _Report(sys.maxsize if shows_all else MOST_PROBLEMS_SHOWN)
     named = _NamedVideos(videos, image_rate, report, leaves_out=leave_out_missing is not None)
     actors = report.read(lambda most: read_actor_table(table, video_ends_s=named.ends_s, most_shown=most))
     if objects is not None:

@@ -42,7 +42,7 @@ OnlyClasses = Annotated[
     list[str] | None,
     typer.Option("--only-class", metavar="NAME", help="Use boxes of this class only. Repeatable."),
 ]
-Every = Annotated[
+EveryOption = Annotated[
     Fraction | None,
     typer.Option(
         parser=positive, metavar="SECONDS", help="Seconds between key times. Default: every annotated frame."
@@ -53,10 +53,12 @@ Fps = Annotated[
     typer.Option(parser=positive, metavar="FPS", help="Frame rate by which frames are numbered."),
 ]
 Video = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the video.")]
-Size = Annotated[
+SizeOption = Annotated[
     tuple | None,
     typer.Option(
-        parser=_size, metavar="WIDTHxHEIGHT", help="Size in pixels of the frames in which boxes were drawn."
+        parser=_size,
+        metavar="WIDTHxHEIGHT",
+        help="Size in pixels of the frames in which boxes were drawn.",
     ),
 ]
 
@@ -163,10 +165,10 @@ def from_coco(
     actions: Actions = "class",
     attribute: Attributes = None,
     only_class: OnlyClasses = None,
-    every: Every = None,
+    every: EveryOption = None,
     fps: Fps = None,
     video: Video = None,
-    size: Size = None,
+    size: SizeOption = None,
     first_frame: Annotated[
         int, typer.Option(min=0, metavar="N", help="Number of the first frame in file names.")
     ] = 0,
@@ -195,10 +197,10 @@ def from_viame(
         float,
         typer.Option(min=0, max=1, metavar="SHARE", help="Use a class when its confidence is at least this."),
     ] = 0.5,
-    every: Every = None,
+    every: EveryOption = None,
     fps: Fps = None,
     video: Video = None,
-    size: Size = None,
+    size: SizeOption = None,
     videos: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the videos, to read their size.")
     ] = None,
@@ -227,9 +229,9 @@ def from_cvat(
     actions: Actions = "attributes",
     attribute: Attributes = None,
     only_class: OnlyClasses = None,
-    every: Every = None,
+    every: EveryOption = None,
     video: Video = None,
-    size: Size = None,
+    size: SizeOption = None,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
     """Convert 'CVAT for video 1.1' annotations.

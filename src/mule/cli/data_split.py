@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from mule.cli.data_split_report import (
-    Pretraining,
+    PretrainingOption,
+    SplitVideosOption,
     TableArgument,
-    TestTable,
-    Videos,
+    TestTableOption,
     print_report,
-    require_place,
-    split_report,
+    report_split,
+    require_folder_of,
 )
 from mule.cli.printing import require_files
 from mule.core.errors import TooFewActors
@@ -77,7 +77,7 @@ def split(
             help="Keep videos of one group (film, scene) on one side; the file has a column `video`.",
         ),
     ] = None,
-    test: TestTable = None,
+    test: TestTableOption = None,
     sides: Annotated[
         str | None,
         typer.Option(
@@ -125,8 +125,8 @@ def split(
             "known.",
         ),
     ] = None,
-    pretraining: Pretraining = None,
-    videos: Videos = None,
+    pretraining: PretrainingOption = None,
+    videos: SplitVideosOption = None,
 ) -> None:
     """Split a table into taught and novel actions, and into train, val and test.
 
@@ -135,7 +135,7 @@ def split(
     report results.
     """
     require_files(table)
-    require_place(out)
+    require_folder_of(out)
     from mule.data.split.planning import (
         SplitPlan,
         planned_split,
@@ -190,4 +190,4 @@ def split(
     typer.echo(f"wrote {out} and {report_path}")
 
 
-app.command("split-report")(split_report)
+app.command("split-report")(report_split)

@@ -26,33 +26,33 @@ SET_TITLES = {
 NUM_EXAMPLES = 5
 
 TableArgument = Annotated[Path, typer.Argument(metavar="TABLE", help="Table of actors, .csv or .parquet.")]
-TestTable = Annotated[
+TestTableOption = Annotated[
     Path | None,
     typer.Option(
         "--test", metavar="TABLE2", help="Table of the test set; TABLE is then for training and validation."
     ),
 ]
-Pretraining = Annotated[
+PretrainingOption = Annotated[
     Path | None,
     typer.Option(
         metavar="LABELS.txt",
         help="Classes the backbone was pre-trained on, one per line; actions like them are reported.",
     ),
 ]
-Videos = Annotated[
+SplitVideosOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of the videos; identical files on two sides are reported."),
 ]
 
 
-def split_report(
+def report_split(
     split: Annotated[
         Path, typer.Argument(metavar="SPLIT.toml", help="Split file written by `mule data split`.")
     ],
     table: TableArgument,
-    test: TestTable = None,
-    pretraining: Pretraining = None,
-    videos: Videos = None,
+    test: TestTableOption = None,
+    pretraining: PretrainingOption = None,
+    videos: SplitVideosOption = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the report as JSON.")
     ] = None,
@@ -69,7 +69,7 @@ def split_report(
     """
     require_files(split, table)
     if json is not None:
-        require_place(json)
+        require_folder_of(json)
     from mule.data.split.planning import pretraining_labels, video_files, whole_table
     from mule.data.split.sides import apply_split
     from mule.data.split.splits import read_split, write_split
@@ -91,7 +91,7 @@ def split_report(
     print_report(used.report, read)
 
 
-def require_place(path: Path) -> None:
+def require_folder_of(path: Path) -> None:
     """Stop unless the path is a file, old or new, in a folder that exists."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"must be a file in a folder that exists; got '{path}'.")

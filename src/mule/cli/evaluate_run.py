@@ -32,7 +32,7 @@ SidesOption = Annotated[
         "Default: all.",
     ),
 ]
-SettingsOption = Annotated[
+DataSettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="Where the data is now, such as data.root=DIR. Repeatable."
@@ -60,7 +60,7 @@ def evaluate_run(
             "and the best-known others.",
         ),
     ] = None,
-    settings: SettingsOption = None,
+    settings: DataSettingsOption = None,
     test_clips: TestClipsOption = None,
     resamples: ClipResamplesOption = 1000,
     dropout_passes: Annotated[

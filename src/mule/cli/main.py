@@ -58,7 +58,7 @@ app = typer.Typer(
 )
 data.app.add_typer(data_from.app)
 data.app.add_typer(data_split.app)
-app.command()(watch.watch)
+app.command("watch")(watch.watch_videos)
 app.command()(train.train)
 app.command()(bundle.bundle)
 app.command()(teach.teach)

@@ -20,8 +20,8 @@ def _size(text: str) -> tuple[int, int]:
     return int(rows), int(cols)
 
 
-@app.command()
-def render(
+@app.command("render")
+def render_videos(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder; it must not exist yet.")],
     clips: Annotated[int, typer.Option(min=1, metavar="N", help="Number of videos.")] = 20,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the clips.")] = 0,

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from mule.cli.printing import require_files
-
 if TYPE_CHECKING:
     from mule.training.monitor import Validation
     from mule.training.step import Progress as TrainingProgress
@@ -22,7 +20,8 @@ def train(
     experiment: Annotated[
         Path,
         typer.Argument(
-            metavar="EXPERIMENT", help="Experiment file, or the name of a packaged one: stage, own, ava, …"
+            metavar="EXPERIMENT",
+            help="Experiment file, or the name of a packaged one, such as stage, own or ava.",
         ),
     ],
     system: Annotated[
@@ -49,15 +48,13 @@ def train(
 
     To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT
     """
-    require_files(experiment, what="an experiment in TOML")
     from mule.core.config import load_experiment
 
     name = experiment.stem if system is None else f"{experiment.stem}_{system}"
     run_dir = Path("runs") / name if out is None else out
     chosen = [] if system is None else [f"system={system}"]
-    loaded = load_experiment(
-        experiment, [*(settings or []), *chosen]
-    )  # stops at a wrong file before torch is imported
+    # loaded first: a wrong file is reported before torch is imported
+    loaded = load_experiment(experiment, [*(settings or []), *chosen])
     from mule.training.build import run_experiment
     from mule.training.experiments import with_default_paths
 

@@ -23,7 +23,7 @@ STOPPED = 130
 """The exit code of an interrupted command, as shells use it."""
 
 
-def watch(
+def watch_videos(
     source: Annotated[
         str,
         typer.Argument(

@@ -46,7 +46,7 @@ def list_cards(
 
     kept_in = folder or cache_folder()
     if names:
-        for card in map(find_card, names):
+        for card in map(find_any_card, names):
             _print_card(card, download.place_of(card, kept_in))
         return
     for card in all_cards().values():
@@ -55,8 +55,8 @@ def list_cards(
     typer.echo(f"* in {kept_in}. `mule weights list NAME` shows details.")
 
 
-@app.command()
-def pull(
+@app.command("pull")
+def pull_weights(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names from `mule weights list`.")],
     folder: FolderOption = None,
     offline: Annotated[
@@ -71,7 +71,7 @@ def pull(
     from mule.core.files import cache_folder
     from mule.features.weights import download
 
-    for card in map(find_card, names):
+    for card in map(find_any_card, names):
         with _download_bar(card.name) as bar:
             pulled = download.pull(card, folder or cache_folder(), offline=offline, on_progress=bar)
         came = "was there" if pulled.was_there else "downloaded"
@@ -79,8 +79,8 @@ def pull(
         typer.echo(f"{pulled.path}: {came}. sha256 {pulled.sha256}, {checked}.")
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_weights(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights in any supported format.")],
     card: Annotated[
         str | None, typer.Option(metavar="NAME", help="The card the file must match. Default: any.")
@@ -98,7 +98,7 @@ def check(
     from mule.features.weights.checkpoints import read_checkpoint
     from mule.features.weights.loading import fitting_cards, match_card, nearest_card
 
-    wanted = None if card is None else find_card(card)
+    wanted = None if card is None else find_any_card(card)
     sha256 = sha256_of(file)
     if wanted is not None:
         download.require_checksum(wanted, sha256, file)
@@ -127,7 +127,7 @@ def all_cards() -> "Mapping[str, Card]":
     return {**WEIGHT_CARDS, **detectors}
 
 
-def find_card(name: str) -> "Card":
+def find_any_card(name: str) -> "Card":
     """Return the card of that name, of a backbone or of a detector.
 
     Raises:

@@ -27,6 +27,7 @@ from mule.core.defaults import (
     UNREADABLE_SHARE,
 )
 from mule.core.errors import MuleError
+from mule.core.files import os_reason
 
 
 class ConfigError(MuleError, ValueError):
@@ -269,7 +270,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     except (OSError, ValueError) as error:
         names = ", ".join(sorted(each.stem for each in PACKAGED.glob("*.toml")))
         raise ConfigError(
-            f"{path}: must be an experiment in TOML that can be read; {error}. Give a file, or one of {names}."
+            f"{path}: must be an experiment in TOML that can be read; {os_reason(error)}. Give a file, or one of {names}."
         ) from None
     for override in overrides:
         _set(content, override)
