@@ -50,7 +50,7 @@ def last_checkpoint(run_dir):
 
 
 def test_an_epoch_without_a_batch_is_refused(root, tmp_path):
-    with pytest.raises(RangeError, match="12 clips and batches are of 13"):
+    with pytest.raises(RangeError, match="12 clips, and a batch takes 13"):
         run_experiment(tiny_experiment(root, training__batch_clips=13), tmp_path / "run", listener=Heard())
 
 
