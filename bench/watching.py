@@ -32,9 +32,15 @@ from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
 from mule.training.build import build_networks, initialise
 from mule.watching.engine import watch as watching
-from mule.watching.engine.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOutOutputs, usual_novelty
+from mule.watching.engine.bundle import (
+    SCENE_BOXES,
+    Bundle,
+    BundleCard,
+    HeldOutOutputs,
+    clip_needs,
+    usual_novelty,
+)
 from mule.watching.engine.judging import NO_TRACK, Judge
-from mule.watching.engine.seeing import clip_needs
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -134,7 +140,7 @@ def watched(case: Case, bundle: Bundle, *, pipeline: Callable) -> Speed:
         started_at, worked_before = time.perf_counter(), time.process_time()
         found = list(islice(moments, case.num_moments))
         clock_s, processor_s = time.perf_counter() - started_at, time.process_time() - worked_before
-        moments.close()  # pyright: ignore[reportAttributeAccessIssue] - a generator
+        moments.close()
     num_actors = sum(len(moment.actors) for moment in found) / len(found)
     return Speed(len(found) * 1.0, clock_s, processor_s, num_actors)
 
