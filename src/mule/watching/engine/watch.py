@@ -152,25 +152,48 @@ class Watcher:
 
     def __iter__(self) -> Generator[Moment, None, None]:
         """Yield the moments from here on; threads end when the iteration ends, however it ends."""
+        sights, in_view = self._threads()
+        try:
+            for scene in in_view:
+                recognised = self._recognise(scene)
+                track_ids = recognised.scene.track_ids
+                so_far = self._looks.add(
+                    track_ids.tolist(),
+                    recognised.now,
+                    key_time_s=float(scene.sight.key_time_s),
+                    forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
+                )
+                self._drift.watch(recognised.statistic, track_ids)
+                moment = moment_of(
+                    recognised,
+                    so_far,
+                    self.header,
+                    has_memory=self._bundle.has_memory,
+                    has_thumbnails=self._bundle.thumbnails is not None,
+                )
+                self._tracker, self.recognised = scene.tracker, recognised
+                self.key_frame, self.latency_s = scene.sight.clip.key_frame, self._latency_of(scene.sight)
+                yield moment
+        finally:
+            self._stopping.set()
+            sights.close()
+            in_view.close()
+
+    def _threads(self) -> tuple[Overlapped[Sight], Overlapped[Scene]]:
+        """Decoding, and detecting behind it, both started."""
         sights = Overlapped(
             self._sights(),
             room=LIVE_ROOM if self.is_live else ROOM * self._rhythm.link_steps,
             drops=(lambda sight: not sight.is_key) if self.is_live else None,
             dropped=self._count_dropped,
         )
-        found = Overlapped(
+        in_view = Overlapped(
             scenes(sights, self._finder, self._rhythm, tracker=self._tracker),
             room=ROOM,
             drops=(lambda _: True) if self.is_live else None,
             dropped=lambda scene: self._count_dropped(scene.sight),
         )
-        try:
-            for scene in found:
-                yield self._moment(scene)
-        finally:
-            self._stopping.set()
-            sights.close()
-            found.close()
+        return sights, in_view
 
     def _sights(self) -> Iterator[Sight]:
         if not self.is_live:
@@ -187,32 +210,15 @@ class Watcher:
             )
         )
 
+    def _latency_of(self, sight: Sight) -> float | None:
+        if not self.is_live:
+            return None
+        window = sight.clip.window
+        ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
+        return time.monotonic() - sight.arrived_at + ahead_s
+
     def _count_dropped(self, sight: Sight) -> None:
         self.num_dropped += sight.is_key
-
-    def _moment(self, scene: Scene) -> Moment:
-        recognised = self._recognise(scene)
-        track_ids = recognised.scene.track_ids
-        so_far = self._looks.add(
-            track_ids.tolist(),
-            recognised.now,
-            key_time_s=float(scene.sight.key_time_s),
-            forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
-        )
-        self._drift.watch(recognised.statistic, track_ids)
-        moment = moment_of(
-            recognised,
-            so_far,
-            self.header,
-            has_memory=self._bundle.has_memory,
-            has_thumbnails=self._bundle.thumbnails is not None,
-        )
-        self._tracker, self.key_frame, self.recognised = scene.tracker, scene.sight.clip.key_frame, recognised
-        if self.is_live:
-            window = scene.sight.clip.window
-            ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
-            self.latency_s = time.monotonic() - scene.sight.arrived_at + ahead_s
-        return moment
 
 
 def actors_in_clip(
