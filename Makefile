@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format bench walks deviations builtin setup clean
+.PHONY: demo test quick check format docs bench walks deviations builtin setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -14,7 +14,7 @@ LAST  := training video watching
 # In three parts, so that no process runs thousands of tests.
 test: $(READY)            ## every test; those marked alone in a process that has run no other
 	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(FIRST:%=tests/%)
-	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
 	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(LAST:%=tests/%)
 	$(BIN)/python -m pytest -q -n 0 -m alone
 
@@ -23,11 +23,14 @@ quick: $(READY)           ## what answers in under three minutes
 
 setup: $(READY)           ## only the environment
 
-check: $(READY)           ## format, lint, types, import contracts
+check: $(READY) docs      ## format, lint, types, import contracts, and a site without broken links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
+
+docs: $(READY)            ## build the documentation site into site/; a broken link fails
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet --strict
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -55,5 +58,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf .venv build dist runs .ruff_cache .hypothesis .pytest_cache
+	rm -rf .venv build dist runs site .ruff_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

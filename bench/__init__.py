@@ -1,1 +1,1 @@
-"""Measurements: speed as ratios within one run (`make bench`), and what each deviation costs (`make deviations`)."""
+"""Measurements: speed (`make bench`), effects of deviations (`make deviations`) and walks (`make walks`)."""

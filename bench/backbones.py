@@ -1,12 +1,12 @@
-"""Backbones on the processor: eager, compiled and quantised, against pytorchvideo and against matrix products.
+"""Backbones on the CPU: eager, compiled and quantised, compared with pytorchvideo and with matrix products.
 
     python -m bench.backbones
 
-One clip at a time, float32 unless it says int8. Rivals take turns; then each takes turns with matrix products
-alone, whose best rate is what the machine can do at that moment. pytorchvideo is taken from the folders of MULE_ORACLES (see
-tests/features/oracles.py) and pooled with our RoIAlign: torchvision's does not load beside CPU builds of torch.
-What eight bits cost is measured with real weights and videos, where MULE_SHARED_DATA (or shared/data beside the
-repository) has them.
+One clip at a time, in float32 unless marked int8. Rivals take turns; then each takes turns with plain matrix
+products, whose best rate is the peak of the machine at that moment. pytorchvideo comes from the folders in
+MULE_ORACLES (see tests/features/oracles.py) and uses our RoIAlign, because torchvision's does not load with
+CPU builds of torch. The cost of eight bits is measured on real weights and videos if MULE_SHARED_DATA (or
+shared/data next to the repository) has them.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ I3D_CLIP = ClipShape(num_frames=32, stride_frames=1, num_slow_frames=32)
 
 @dataclass(frozen=True)
 class Case:
-    """A backbone, the clips it gets, and how pytorchvideo builds it."""
+    """A backbone, the size of its clips, and how pytorchvideo builds it."""
 
     what: str
     backbone: Backbone
@@ -77,12 +77,12 @@ def cases() -> list[Case]:
 
 
 def comparisons() -> list[Comparison]:
-    """Every backbone with the pooling of five boxes: eager, compiled, quantised."""
+    """Time every backbone with the pooling of five boxes: eager, compiled, quantised."""
     return [row for case in cases() for row in _rows(case, _times(case))]
 
 
 def notes() -> list[str]:
-    """What share of the matrix-product rate each reaches, how outputs agree, and what eight bits cost."""
+    """Report the share of the matrix-product rate, the agreement of outputs, and the cost of eight bits."""
     return [*(line for case in cases() for line in (_shares(case), _agreement(case))), real_agreement()]
 
 
@@ -133,7 +133,7 @@ def _rivals(case: Case) -> dict[str, Run]:
 
 
 def _shares(case: Case) -> str:
-    """Rates of arithmetic, as shares of the best rate of a matrix product."""
+    """Report arithmetic rates as shares of the best rate of a matrix product."""
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         case.backbone(_clip(case))
     work = counter.get_total_flops()
@@ -146,20 +146,20 @@ def _shares(case: Case) -> str:
         peaks.append(max(flops / times[str(flops)] for flops in matrices))
         reached.append(f"{name} {work / times[name] / peaks[-1]:.0%}")
     return (
-        f"* {case.what}: {work / 2e9:.1f} G multiply-adds; of the float32 matrix-product peak "
-        f"({max(peaks) / 1e9:.0f} GFLOP/s) reached: {', '.join(reached)}."
+        f"* {case.what}: {work / 2e9:.1f} G multiply-adds; share of the float32 matrix-product peak "
+        f"({max(peaks) / 1e9:.0f} GFLOP/s): {', '.join(reached)}."
     )
 
 
 def _agreement(case: Case) -> str:
-    """How the compiled network's outputs differ from the eager ones."""
+    """Report how the outputs of the compiled network differ from the eager ones."""
     compiled = CompiledNetwork(converted(case.backbone, case.size))
-    found = agreement(case.backbone, compiled, [(_clip(case), BOXES[:0])])
-    return f"* {case.what}: OpenVINO float32 against eager: {found} (goal 1e-3)."
+    difference = agreement(case.backbone, compiled, [(_clip(case), BOXES[:0])])
+    return f"* {case.what}: OpenVINO float32 compared with eager: {difference} (goal: 1e-3)."
 
 
 def real_agreement() -> str:
-    """I3D with its Kinetics-400 weights in eight bits, on videos of J-HMDB that it was not calibrated on."""
+    """Compare I3D in eight bits with float32, on J-HMDB videos that did not calibrate it."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("MULE_SHARED_DATA", beside))
     weights, videos = folder / "backbones" / "i3d_rgb_kinetics400_fp16.pt", folder / "videos" / "jhmdb"
@@ -169,18 +169,17 @@ def real_agreement() -> str:
     network = converted(backbone, (I3D_CLIP.num_frames, 224, 224))
     clips = _jhmdb_clips(videos)
     int8 = CompiledNetwork(quantised(network, [clip for clip, _ in islice(clips, NUM_CALIBRATION)]))
-    unseen = islice(
-        clips, NUM_CHOOSING, NUM_CHOOSING + NUM_TEST
-    )  # how to quantise was chosen on those left out
-    found = agreement(CompiledNetwork(network), int8, unseen, logits=backbone.logits)
+    # the clips skipped here served to choose the quantisation
+    unseen = islice(clips, NUM_CHOOSING, NUM_CHOOSING + NUM_TEST)
+    difference = agreement(CompiledNetwork(network), int8, unseen, logits=backbone.logits)
     return (
-        f"* I3D int8 against float32, Kinetics-400 weights, {NUM_TEST} videos of J-HMDB, calibrated on "
-        f"{NUM_CALIBRATION} of other origin: {found}."
+        f"* I3D int8 compared with float32, Kinetics-400 weights, {NUM_TEST} videos of J-HMDB, calibrated on "
+        f"{NUM_CALIBRATION} from other sources: {difference}."
     )
 
 
 def _jhmdb_clips(folder: Path) -> Iterator[tuple[Tensor, Tensor]]:
-    """One clip of each origin, actions mixed, with the actor's box; what the centre crop loses is left out."""
+    """Yield one clip per source film, actions mixed, with the actor's box after the centre crop."""
     with (folder / "videos.csv").open() as file:
         origin = {row["video"]: row["source_group"] for row in csv.DictReader(file)}
     with (folder / "labels.csv").open() as file:
@@ -198,7 +197,7 @@ def _jhmdb_clips(folder: Path) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def seeded(model):
-    """The model in evaluation mode, no norm of it trivial: as built, residual branches would all be zero."""
+    """Return the model in evaluation mode, with random norms so that no residual branch is zero."""
     generator = torch.Generator().manual_seed(0)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm3d):
@@ -230,9 +229,9 @@ def _their_x3d(clip: Tensor) -> Callable[[], FeatureMaps]:
 
 
 def main() -> None:
-    print(f"load {os.getloadavg()[0]:.1f} before")
+    print(f"load average {os.getloadavg()[0]:.1f} before")
     print(Comparison.HEADER, *[row.row() for row in comparisons()], "", *notes(), sep="\n")
-    print(f"\nMeasured on {machine()}; load {os.getloadavg()[0]:.1f} after.")
+    print(f"\nMeasured on {machine()}; load average {os.getloadavg()[0]:.1f} after.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""HSIC against its matrix formula, and m primal-dual inner steps against m plain steps."""
+"""HSIC compared with its matrix formula, and m primal-dual inner steps with m plain steps."""
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ def _hsic(n: int) -> Comparison:
         unbiased_hsic(rbf_kernel(x, bandwidth=sigma_x), rbf_kernel(y, bandwidth=sigma_y)).backward()
 
     def matrices():
-        """Song's formula with the kernels, their diagonals empty, multiplied out."""
+        """Song's formula by matrix products of the kernels without their diagonals."""
         off_diagonal, ones = 1 - torch.eye(n), torch.ones(n)
         k = torch.exp(-torch.cdist(x, x).square() / (2 * sigma_x**2)) * off_diagonal
         m = torch.exp(-torch.cdist(y, y).square() / (2 * sigma_y**2)) * off_diagonal
@@ -68,11 +68,11 @@ def _primal_dual() -> list[Comparison]:
         return Objective(loss, {"static_bias": static_bias(outputs, context, clips)})
 
     def plain_step():
-        found = objective()
-        bias = found.constraints["static_bias"]
+        value = objective()
+        bias = value.constraints["static_bias"]
         assert bias is not None
         optimizer.zero_grad(set_to_none=True)
-        (found.loss + bias).backward()
+        (value.loss + bias).backward()
         optimizer.step()
 
     def forward_only():
@@ -94,10 +94,10 @@ def _primal_dual() -> list[Comparison]:
         rows.append(
             Comparison(
                 f"PrimalDual, m = {m}",
-                f"{max(m, 1)} plain steps" + (" + 1 forward" if m else ""),
+                f"{max(m, 1)} plain step{'s' * (m > 1)}" + (" + 1 forward" if m else ""),
                 times["ours"],
                 budget,
-                goal="at least 0.87 (costs at most 1.15 times as much)",
+                goal="at least 0.87 (at most 1.15 times the cost)",
             )
         )
     return rows

@@ -1,4 +1,4 @@
-"""What each deviation from the paper does, measured on the made-up actors of `examples/feature_world.py`.
+"""Measure the effect of each deviation from the paper on the synthetic actors of `examples/feature_world.py`.
 
 `make deviations` trains every setting three times and writes the tables of docs/DEVIATIONS.md.
 """
@@ -27,7 +27,7 @@ LITERAL = Settings(parameterisation="independent", function="relu")
 
 @dataclass
 class Run:
-    """One trained network and the test actors it meets in three kinds of scenes."""
+    """A trained network and its test actors in three kinds of scenes."""
 
     network: Network
     multiplier: float
@@ -58,8 +58,8 @@ class Run:
         test = self.tests["biased"]
         known = ~test.is_novel
         with torch.no_grad():
-            found = static_bias(self.network(test.features[known]), test.context, test.clip_index[known])
-        return found.item() if found is not None else float("nan")
+            hsic = static_bias(self.network(test.features[known]), test.context, test.clip_index[known])
+        return hsic.item() if hsic is not None else float("nan")
 
     def gap(self) -> float:
         score = NOVELTY_BY_KIND["pe_log"]
@@ -67,13 +67,13 @@ class Run:
 
 
 def runs(settings: Settings) -> list[Run]:
-    found = []
+    trained = []
     for seed in SEEDS:
         network, report = train(settings, seed=seed)
         world = World(seed, draw=1)
         tests = {scenes: world.actors(1000, scenes=scenes, novel_share=0.5) for scenes in SCENES}
-        found.append(Run(network, report.multipliers.get("static_bias", 0.0), tests))
-    return found
+        trained.append(Run(network, report.multipliers.get("static_bias", 0.0), tests))
+    return trained
 
 
 def spread(values: list[float], digits: int = 3) -> str:
@@ -173,7 +173,9 @@ def constraint_row(name: str, settings: Settings) -> list[str]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    about = f"{len(SEEDS)} seeds, mean ± deviation; `make deviations` on {machine()}."
+    about = (
+        f"Mean ± standard deviation over {len(SEEDS)} seeds. Measured by `make deviations` on {machine()}."
+    )
     for name, measure in {"heads": heads, "debiasing": debiasing, "averaging": averaging}.items():
         text = measure()
         print(text, "\n")

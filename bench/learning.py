@@ -1,6 +1,7 @@
-"""Does every system learn? Training mAP on 64 clips of Stage, until it passes 0.9.
+"""Train every system on 64 clips of Stage until its training mAP passes 0.9.
 
-`python -m bench.learning` writes the table into docs/BENCHMARKS.md; `--workers 2` trains two systems side by side.
+`python -m bench.learning` writes the table of docs/BENCHMARKS.md; `--workers 2` trains two systems in
+parallel.
 """
 
 import sys
@@ -34,7 +35,7 @@ BACKBONES = {
 
 
 class Clips:
-    """Pixels, boxes and labels of the training clips, small ones, in memory."""
+    """Pixels, boxes and labels of the small training clips, in memory."""
 
     def __init__(self) -> None:
         clips = StageSet(size=SIZE, num_frames=16, num_clips=NUM_CLIPS)
@@ -65,7 +66,7 @@ class Clips:
 
 
 def training_map(model, clips):
-    """Mean AP over the classes these clips show, by expected probability."""
+    """Mean AP over the classes in these clips, by expected probability."""
     model.eval()
     scores, labels = [], []
     with torch.no_grad():
@@ -79,7 +80,7 @@ def training_map(model, clips):
 
 
 def learn(name):
-    """The name, training mAP, epochs and CPU seconds until it passed, or at the end."""
+    """Train one system; return its name, training mAP, epochs and CPU seconds."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     order = np.random.default_rng(0)
@@ -102,7 +103,7 @@ def learn(name):
 
 
 def main() -> None:
-    """Every system, and the table."""
+    """Train every system and write the table."""
     workers = int(sys.argv[sys.argv.index("--workers") + 1]) if "--workers" in sys.argv else 1
     rows = ["| system | training mAP | epochs of 64 clips | CPU seconds |", "|---|---|---|---|"]
     with get_context("spawn").Pool(workers) as pool:

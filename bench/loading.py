@@ -1,9 +1,10 @@
-"""Loading: clips per second by the number of workers, and how long a training step waits for its batch.
+"""Loading speed in clips per second by number of workers, and the time a training step waits for its batch.
 
     python -m bench.loading
 
-A step waits as for a device that computes elsewhere, so both cores are free to read. Clips of video are asked for
-in random order, so each is reached from the key frame before it: up to 250 frames away in this file.
+A step only sleeps, as if an accelerator computed it, so both cores are free to read. Clips of a video are
+requested in random order, so each starts decoding at the key frame before it, up to 250 frames away in this
+file.
 """
 
 import statistics
@@ -36,20 +37,20 @@ REPEATS = 3
 
 
 def comparisons() -> list[Comparison]:
-    """Reading by workers against reading in the training process; a step with loading against a bare one."""
+    """Compare workers with reading in the training process, and a step that loads with a bare step."""
     with tempfile.TemporaryDirectory() as folder:
         film = rendered(Path(folder) / "film.mp4", num_frames=600, size=(360, 640))
         return [
-            *_compared("Stage's 32 × 96 × 128 in memory", HeldClips(64), SMALL_TRAINING_VIEW, batch_clips=8),
-            *_compared("360p video, view of AVA's testing", filmed(film, 256), WholeView(), batch_clips=1),
             *_compared(
-                "360p video, view of AVA's training", filmed(film, None), TrainingView(), batch_clips=2
+                "Stage clips of 32 × 96 × 128 in memory", HeldClips(64), SMALL_TRAINING_VIEW, batch_clips=8
             ),
+            *_compared("360p video, AVA test view", filmed(film, 256), WholeView(), batch_clips=1),
+            *_compared("360p video, AVA training view", filmed(film, None), TrainingView(), batch_clips=2),
         ]
 
 
 class HeldClips:
-    """Noise of Stage's size, in memory, with three actors each."""
+    """Noise clips of Stage's size in memory, with three actors each."""
 
     classes = tuple(f"action{number}" for number in range(14))
 
@@ -80,7 +81,7 @@ class HeldClips:
 
 
 def filmed(film: Path, short_side_px: int | None) -> VideoClips:
-    """AVA's clip about every second of the film: one actor each."""
+    """AVA's clip around every second of the film, with one actor each."""
     times = np.arange(1.0, 19.0)
     table = ActorTable(
         ("film",),
@@ -133,7 +134,7 @@ def _in_turns(runs: dict[int, Callable[[], float]]) -> dict[int, float]:
 
 
 def _epoch_s(loader: ClipLoader) -> float:
-    """Seconds of a whole epoch, workers started before."""
+    """Seconds of a whole epoch after the workers have started."""
     if loader.epoch == 0:
         list(loader)
     started_at = time.perf_counter()
@@ -143,7 +144,7 @@ def _epoch_s(loader: ClipLoader) -> float:
 
 
 def _step_s(loader: ClipLoader) -> float:
-    """Seconds of a step with its wait for a batch, in the middle of an epoch."""
+    """Seconds of a step including its wait for a batch, in the middle of an epoch."""
     batches = iter(loader)
     next(batches)
     num_steps = min(len(loader), 6)

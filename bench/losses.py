@@ -1,4 +1,4 @@
-"""Beta loss and belief against the obvious ways to write them."""
+"""Beta loss and belief, compared with the obvious ways to write them."""
 
 import math
 

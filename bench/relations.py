@@ -1,11 +1,11 @@
-"""Relations by pairs and by parts, against the concatenation as printed; how time and memory grow with a scene.
+"""Grid and factored relations compared with the printed concatenation; how time and memory grow.
 
     python -m bench.relations
 
-Published sizes unless it says otherwise: 1024 channels, 16 × 22 cells, width 512, two blocks; training, so with
-dropout, forward and backward. The literal construction is the one that tests compare with: per clip, 3C channels
-for every pair, but with activations in place, as ours. Peak memory is that of a fresh process (VmHWM, Linux) less
-what it held before its first pass, when weights and features were there already.
+Published sizes unless stated otherwise: 1024 channels, 16 × 22 cells, width 512, two blocks; in training mode
+with dropout, forward and backward. The literal construction is the reference of the tests: 3C channels for
+every pair of a clip, with activations in place as in ours. Peak memory is that of a fresh process (VmHWM,
+Linux) minus its memory before the first pass, when weights and features are already loaded.
 """
 
 import subprocess
@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.timing import Comparison, take_turns
-from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.aco import SceneFeatures
+from mule.relations.aco import FactoredRelations, GridRelations, SceneFeatures
 from mule.relations.maps import PUBLISHED, RelationSettings
 
 LITERAL, GRID, FACTORED = "literal", "grid", "factored"
@@ -36,7 +35,7 @@ REPEATS = 2
 
 
 class Cost(NamedTuple):
-    """What a pass costs, measured in a process of its own."""
+    """Time and memory of a pass, measured in a process of its own."""
 
     elapsed_s: float
     above_start_mb: float
@@ -53,24 +52,24 @@ def main() -> None:
 
 
 def comparisons() -> list[Comparison]:
-    """Forward and backward of one clip, busy and crowded, and of a small training batch."""
+    """Time forward and backward of one busy clip, one crowded clip and a small training batch."""
     small, num_pairs = _small_batch()
-    found = []
+    rows = []
     for what, scene, settings, kinds in [
         (_named(BUSY), _scene(BUSY), PUBLISHED, {GRID: "≥ 1.3", FACTORED: "≥ 5"}),
         (_named(CROWDED), _scene(CROWDED), PUBLISHED, {FACTORED: "≥ 10"}),
         (f"16 small clips, {num_pairs} pairs", small, SMALL, {GRID: "", FACTORED: ""}),
     ]:
         times = take_turns({kind: _pass(kind, scene, settings) for kind in (LITERAL, *kinds)})
-        found += [
+        rows += [
             Comparison(f"{kind} relations, {what}", "literal grid", times[kind], times[LITERAL], goal)
             for kind, goal in kinds.items()
         ]
-    return found
+    return rows
 
 
 def memory() -> list[str]:
-    """Peak memory of the grid as a share of the literal construction's."""
+    """Report the peak memory of the grid relative to the literal construction."""
     literal, grid = _cost(LITERAL, BUSY), _cost(GRID, BUSY)
     above, whole = (
         grid.above_start_mb / literal.above_start_mb,
@@ -78,15 +77,15 @@ def memory() -> list[str]:
     )
     return [
         f"- peak memory of a pass, {_named(BUSY)}: grid {grid.above_start_mb:.0f} MB, literal "
-        f"{literal.above_start_mb:.0f} MB, a share of {above:.2f} (goal at most {MEMORY_GOAL}); of the whole process, "
-        f"with weights and torch itself, {whole:.2f}"
+        f"{literal.above_start_mb:.0f} MB, a ratio of {above:.2f} (goal: at most {MEMORY_GOAL}); "
+        f"for the whole process, including weights and torch, {whole:.2f}"
     ]
 
 
 def growth() -> list[str]:
-    """Time and memory of a pass against the number of actors and objects."""
+    """Report time and memory of a pass for growing numbers of actors and objects."""
     rows = [
-        "| actors | objects | grid: maps | time | memory | factored: maps | time | memory | times faster |",
+        "| actors | objects | grid: maps | time | memory | factored: maps | time | memory | speedup |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for num_actors, num_objects in GROWTH:
@@ -111,7 +110,7 @@ def _cost(kind: str, size: tuple[int, int]) -> Cost:
 
 
 def measure(kind: str, size: tuple[int, int]) -> Cost:
-    """The cost in this process, which must be a fresh one: peaks are never forgotten."""
+    """Measure the cost in this process, which must be fresh because the peak never falls."""
     run = _pass(kind, _scene(size), PUBLISHED)
     before_mb = _memory_mb("VmRSS")
     run()
@@ -131,7 +130,7 @@ def _memory_mb(name: str) -> float:
 
 def _pass(kind: str, scene: SceneFeatures, settings: RelationSettings) -> Callable[[], None]:
     module = (FactoredRelations if kind == FACTORED else GridRelations)(scene.channels, settings)
-    if kind == LITERAL:  # torch's own layout: there it is faster than channels last
+    if kind == LITERAL:  # torch's default layout is faster here than channels last
         nn.utils.convert_conv2d_weight_memory_format(module, torch.contiguous_format)
     relate = partial(_literal_features(), module) if kind == LITERAL else module
 
@@ -169,7 +168,7 @@ def _small_batch() -> tuple[SceneFeatures, int]:
 def _drawn(
     num_actors: Tensor, num_objects: Tensor, *, channels: int, cells: tuple[int, int]
 ) -> SceneFeatures:
-    """Features at random of as many clips as there are numbers; all of them want gradients."""
+    """Random features that require gradients, for one clip per number of actors."""
     generator = torch.Generator().manual_seed(1)
 
     def features(*shape: int) -> Tensor:

@@ -1,10 +1,10 @@
-"""What the inverted file of very large memories finds, against exact search, and what it costs.
+"""Recall and speed of the inverted file of very large memories, compared with exact search.
 
     python -m bench.searching
 
-Entries lie as remembered actors do: around those of the built-in model's memory, spread as its neighbours are spread around
-each other. Actors who are asked about are drawn the same way and are no entries. Directions by chance are the worst there
-is: neighbours are hardly nearer than everybody else, and lie in many cells.
+Entries are drawn around those of the built-in model's memory, with the spread of its neighbours, so that they
+are distributed like remembered actors. Queries are drawn in the same way and are not entries. Random
+directions are the worst case: neighbours are hardly nearer than everything else and lie in many cells.
 """
 
 import resource
@@ -28,24 +28,23 @@ GOAL = 0.95
 
 def main() -> None:
     print(
-        f"recall@{NUM_NEIGHBOURS} of the inverted file, {NUM_QUERIES} actors; queries of {ACTORS_AT_ONCE} at once"
+        f"recall@{NUM_NEIGHBOURS} of the inverted file for {NUM_QUERIES} actors; "
+        f"queries of {ACTORS_AT_ONCE} actors at once"
     )
-    print(
-        f"{'':<34}{'entries':>10}{'build':>9}{'recall':>8}{'exact':>10}{'inverted':>10}{'times faster':>14}"
-    )
+    print(f"{'':<34}{'entries':>10}{'build':>9}{'recall':>8}{'exact':>10}{'inverted':>10}{'speedup':>14}")
     memory = read_memory(builtin_folder() / MEMORY).memory
     dim = memory.dim
-    found = measure(
-        "as remembered actors lie", as_remembered(memory, MANY, 0), as_remembered(memory, NUM_QUERIES, 1)
+    share = measure(
+        "like remembered actors", as_remembered(memory, MANY, 0), as_remembered(memory, NUM_QUERIES, 1)
     )
-    measure("directions by chance, the worst", by_chance(dim, FEWER, 0), by_chance(dim, NUM_QUERIES, 1))
-    said = "reached" if found >= GOAL else "not reached"
-    print(f"recall of at least {GOAL} beyond {MOST_EXACT:,} entries: {said}; {dim} dimensions")
+    measure("random directions (worst case)", by_chance(dim, FEWER, 0), by_chance(dim, NUM_QUERIES, 1))
+    verdict = "reached" if share >= GOAL else "not reached"
+    print(f"recall of at least {GOAL} beyond {MOST_EXACT:,} entries: {verdict}; {dim} dimensions")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
 
 
 def measure(what: str, entries: Float[Tensor, "entries dim"], queries: Float[Tensor, "actors dim"]) -> float:
-    """Prints a line, and gives the recall."""
+    """Print a line and return the recall."""
     groups = torch.arange(len(entries))
     before = time.perf_counter()
     inverted = EntrySearch(entries, groups, method="inverted_file")
@@ -67,9 +66,9 @@ def measure(what: str, entries: Float[Tensor, "entries dim"], queries: Float[Ten
 
 
 def as_remembered(memory: EvidenceMemory, count: int, seed: int) -> Float[Tensor, "count dim"]:
-    """Features around those of a memory, as far from them as half the covariance between its neighbours says.
+    """Draw features around those of a memory, with half the covariance between its neighbours.
 
-    Half, because noise around each of two actors makes up the difference between them.
+    Half, because the difference between two actors contains the noise of both.
     """
     near = nearest(memory, memory.features).index[:, 1:]  # the first is the entry itself
     apart = (memory.features[near] - memory.features[:, None]).flatten(0, 1).double()

@@ -1,11 +1,11 @@
-"""Which share of a backbone's multiply-adds a window could take over, exactly, from the windows before it.
+"""Share of a backbone's multiply-adds that a window could reuse, exactly, from earlier windows.
 
     python -m bench.shared_work
 
-A frame of a convolution's output need not be computed again if an earlier window holds the same one. Which are the
-same is found by looking, not by reasoning: each frame of a clip in turn is noise and all others are zero, and a
-frame of an output is known by how it answers to each. So that no answer is hidden, ReLU and max pooling are made
-linear for this. Frames are small, as only time matters; each convolution then weighs as much as it does at full size.
+A frame of a convolution's output can be reused if an earlier window contains the same one. The benchmark
+finds these frames by experiment: each frame of a clip in turn is noise while all others are zero, and the
+responses identify a frame of the output. ReLU and max pooling are made linear, so that they hide no response.
+Frames are small, because only time matters; the multiply-adds of each convolution are counted at full size.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,19 +30,21 @@ ROUNDING = 1e-9
 Seen = TypeVar("Seen")
 Sizes = int | tuple[int, ...]
 WHY = """\
-Multiply-adds of a window that its predecessors have computed already, to the last sum, by the frames of the video from
-one window to the next (30: AVA's second). What is shared from the start are pixels: each frame is decoded and scaled
-once. Beyond them little is. A frame near the edge of a clip sees zeros where another clip sees frames, and each
-convolution along time makes that edge wider. SlowFast's Slow frames of windows a second apart are not the same frames
-(15 Fast frames are no multiple of four), and from res2 on they are joined with Fast ones. X3D averages over the whole clip
-from its first block on. I3D could save more, but its windows would have to keep the output of every convolution up
-to mixed_3c, the last digits of features would come to depend on which windows came before, and a compiled network,
-which takes whole clips, could not do it. So windows are computed whole."""
+The table shows the share of a window's multiply-adds that earlier windows have already computed, down to
+the last sum, by the number of video frames from one window to the next (30 frames are AVA's second).
+
+Windows always share pixels: each frame is decoded and scaled once. They share little else. A frame near
+the edge of a clip sees zeros where another clip sees frames, and each convolution along time widens that
+edge. In SlowFast, windows one second apart do not take the same Slow frames (15 Fast frames are not a
+multiple of four), and from res2 on Slow frames are joined with Fast ones. X3D averages over the whole clip
+from its first block on. I3D could save more, but its windows would have to keep the output of every
+convolution up to mixed_3c, the last digits of features would depend on the windows before, and a compiled
+network, which takes whole clips, could not do it. MULE therefore computes every window completely."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A backbone, and its clips: how many frames, how far apart in the video, how large."""
+    """A backbone and its clips: number of frames, stride in the video, size."""
 
     what: str
     backbone: Backbone
@@ -52,14 +54,14 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """SlowFast on AVA's clips, with either choice of Slow frames, and what I3D and X3D were published with."""
+    """SlowFast on AVA's clips with both choices of Slow frames; I3D and X3D as published."""
     torch.manual_seed(0)
     every_fourth = Variant(slow_spans_clip=False)
     networks = {
-        "SlowFast R50, 32 frames, each second one": SlowFast(res5_stride=1, res5_dilation=2),
-        "the same, every fourth for Slow": SlowFast(every_fourth, res5_stride=1, res5_dilation=2),
-        "I3D, 64 frames in a row": I3D(),
-        "X3D-M, 16 frames, each fifth one": X3D(FACTORS["M"]),
+        "SlowFast R50, 32 frames, every second one": SlowFast(res5_stride=1, res5_dilation=2),
+        "the same, Slow takes every fourth": SlowFast(every_fourth, res5_stride=1, res5_dilation=2),
+        "I3D, 64 consecutive frames": I3D(),
+        "X3D-M, 16 frames, every fifth one": X3D(FACTORS["M"]),
     }
     clips = [(32, 2, (256, 340)), (32, 2, (256, 340)), (64, 1, (224, 224)), (16, 5, (224, 224))]
     return [
@@ -69,7 +71,7 @@ def cases() -> list[Case]:
 
 
 def table() -> Iterator[str]:
-    """The lines of a table: a row per backbone, a column per step."""
+    """Yield the lines of the table: a row per backbone, a column per step."""
     steps = " | ".join(f"{step} frames" for step in STEPS_FRAMES)
     yield f"| backbone and clip | G multiply-adds | {steps} |"
     yield "|---|---|" + "---|" * len(STEPS_FRAMES)
@@ -82,7 +84,7 @@ def table() -> Iterator[str]:
 
 
 def multiply_adds(case: Case) -> dict[str, int]:
-    """Of each convolution, for one clip of full size; nothing is computed."""
+    """Count the multiply-adds of each convolution for one full-size clip, without computing it."""
     clip = torch.zeros(1, 3, case.num_frames, *case.size, device="meta")
     return seen_on_the_way(
         deepcopy(case.backbone).to("meta"),
@@ -92,7 +94,7 @@ def multiply_adds(case: Case) -> dict[str, int]:
 
 
 def shared_work(case: Case, step_frames: int, work: dict[str, int], answers: dict[str, Tensor]) -> float:
-    """How many of the multiply-adds go into frames of outputs that any earlier window holds."""
+    """Count the multiply-adds for output frames that an earlier window contains."""
     span, stride = case.num_frames * case.stride_frames, case.stride_frames
     shifts = [before // stride for before in range(step_frames, span, step_frames) if before % stride == 0]
     num_shared = 0.0
@@ -105,13 +107,13 @@ def shared_work(case: Case, step_frames: int, work: dict[str, int], answers: dic
 
 
 def found_earlier(answer: Tensor, shift: int) -> Tensor:
-    """Which frames of an output answer as another does in the window so many frames of the clip before."""
+    """Mark output frames whose responses equal those of a window `shift` clip frames earlier."""
     ours, theirs = F.pad(answer, (shift, 0)), F.pad(answer, (0, shift))
     return ((ours[:, None] - theirs).abs() <= ROUNDING * answer.abs().max()).all(-1).any(1)
 
 
 def linear_answers(case: Case) -> dict[str, Tensor]:
-    """How each frame of each convolution's output (rows) answers to each frame of the clip (columns)."""
+    """Return, per convolution, the response of each output frame (rows) to each clip frame (columns)."""
     num_frames, generator = case.num_frames, torch.Generator().manual_seed(0)
     noise = torch.randn(3, SMALL_PX, SMALL_PX, 1, dtype=torch.float64, generator=generator)
     clips = torch.zeros(num_frames + 1, 3, num_frames, SMALL_PX, SMALL_PX, dtype=torch.float64)
@@ -120,7 +122,7 @@ def linear_answers(case: Case) -> dict[str, Tensor]:
     def answer(_: nn.Module, output: Tensor) -> Tensor:
         where = torch.randn(output[0, :, 0].shape, dtype=torch.float64, generator=generator)
         seen = torch.einsum("nctij,cij->tn", output, where)
-        return seen[:, :-1] - seen[:, -1:]  # less what biases alone give
+        return seen[:, :-1] - seen[:, -1:]  # without the response to the biases alone
 
     linear = patch.multiple(F, relu=lambda x, inplace=False: x, max_pool3d=mean_pool)  # noqa: ARG005
     with linear:
@@ -128,7 +130,7 @@ def linear_answers(case: Case) -> dict[str, Tensor]:
 
 
 def mean_pool(x: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes = 0) -> Tensor:
-    """What `F.avg_pool3d` gives; that one refuses maps smaller than the kernel before they are padded."""
+    """Like `F.avg_pool3d`, which refuses maps that are smaller than the kernel before padding."""
     sides = padding if isinstance(padding, tuple) else (padding,) * 3
     padded = F.pad(x, [side for side in reversed(sides) for _ in range(2)])
     return F.avg_pool3d(padded, kernel_size, stride)
@@ -138,7 +140,7 @@ def mean_pool(x: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes = 0) 
 def seen_on_the_way(
     backbone: nn.Module, clips: Tensor, look: Callable[[nn.Module, Tensor], Seen]
 ) -> dict[str, Seen]:
-    """What a look at each convolution's output gives, by the convolution's name."""
+    """Apply `look` to each convolution's output, and return the results by the convolution's name."""
     seen: dict[str, Seen] = {}
 
     def looking_at(name: str) -> Callable[[nn.Module, object, Any], None]:

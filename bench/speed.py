@@ -1,4 +1,4 @@
-"""`make bench`: every speed we claim, as ratios within one run, written to docs/BENCHMARKS.md."""
+"""`make bench`: measure every speed as a ratio within one run, and write docs/BENCHMARKS.md."""
 
 import sys
 from collections.abc import Callable
@@ -39,7 +39,7 @@ PRINTED: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Everything, or only the sections named on the command line."""
+    """Measure all sections, or only those named on the command line."""
     keep_freed_memory()  # as every command does
     chosen = sys.argv[1:] or ["mathematics", *PRINTED, "shared_work"]
     sys.argv = sys.argv[:1]
@@ -59,14 +59,14 @@ def main() -> None:
 
 
 def mathematics() -> None:
-    found = []
+    measured = []
     for part in (losses, constraint, metrics):
         for comparison in part.comparisons():
             print(comparison.row())
-            found.append(comparison)
+            measured.append(comparison)
     sizes = metrics.full_size()
     print("\n".join(sizes))
-    text = "\n".join([Comparison.HEADER, *[c.row() for c in found], "", "At full size:", "", *sizes, ""])
+    text = "\n".join([Comparison.HEADER, *[c.row() for c in measured], "", "Full size:", "", *sizes, ""])
     replace_section(PAGE, "mathematics", f"{text}\nMeasured by `make bench` on {machine()}.")
 
 

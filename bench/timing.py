@@ -1,4 +1,4 @@
-"""Timings that survive a noisy machine: rivals take turns, medians are compared."""
+"""Timings for a noisy machine: rivals take turns, and medians are compared."""
 
 import platform
 import statistics
@@ -15,10 +15,10 @@ import mule
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was timed, against what, and how many times faster it is."""
+    """Two timings of the same task: ours and a rival's."""
 
     HEADER: ClassVar[str] = (
-        "| what | against | ours | theirs | times faster | goal |\n|---|---|---|---|---|---|"
+        "| what | compared with | ours | theirs | speedup | goal |\n|---|---|---|---|---|---|"
     )
 
     what: str
@@ -28,7 +28,7 @@ class Comparison:
     goal: str = ""
 
     def row(self) -> str:
-        """A line of the table."""
+        """Return the row of the table."""
         times = (
             f"{1000 * self.ours_s:.3g} ms | {1000 * self.theirs_s:.3g} ms | {self.theirs_s / self.ours_s:.2f}"
         )
@@ -36,7 +36,7 @@ class Comparison:
 
 
 def take_turns(rivals: Mapping[str, Callable[[], object]], *, seconds: float = 3.0) -> dict[str, float]:
-    """The median time of each rival, in seconds; they run one after the other, again and again."""
+    """Return the median time of each rival in seconds; the rivals run in turn, repeatedly."""
     for run in rivals.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in rivals}
@@ -50,7 +50,7 @@ def take_turns(rivals: Mapping[str, Callable[[], object]], *, seconds: float = 3
 
 
 def machine() -> str:
-    """What this was measured on, in a line."""
+    """Describe processor, threads and versions in one line."""
     model = next(
         (
             line.split(":", 1)[1].strip()
@@ -59,14 +59,15 @@ def machine() -> str:
         ),
         platform.processor(),
     )
+    threads = torch.get_num_threads()
     return (
-        f"{model}, {torch.get_num_threads()} threads, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"mule {mule.__version__}"
+        f"{model}, {threads} thread{'s' * (threads != 1)}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, mule {mule.__version__}"
     )
 
 
 def replace_section(path: Path, name: str, text: str) -> None:
-    """Puts `text` between `<!-- name -->` and `<!-- /name -->`; the rest of the page is for people to write."""
+    """Put `text` between `<!-- name -->` and `<!-- /name -->`; the rest of the page is written by hand."""
     page = path.read_text()
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, rest = page.split(start)

@@ -1,9 +1,10 @@
-"""How well identities are kept: IDF1 of the tracker against two simpler ones, on rendered crowds.
+"""IDF1 of the tracker compared with two simpler trackers, on rendered crowds.
 
-Run: python -m bench.tracking
+    python -m bench.tracking
+
 Walkers of known identity cross each other and pass behind pillars. Each frame is painted back to front into a
-picture of identities, so what is visible of each walker is known exactly; a made-up detector then jitters,
-misses, doubts and invents boxes. IDF1 (Ristani et al. 2016) comes from motmetrics.
+picture of identities, which gives the visible part of each walker exactly. A simulated detector adds jitter,
+misses boxes, lowers scores and invents boxes. motmetrics computes IDF1 (Ristani et al. 2016).
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ NUM_CROWDS = 6
 
 @dataclass(frozen=True)
 class Crowd:
-    """A rendered sequence: true boxes with identities, and what the made-up detector reports."""
+    """A rendered sequence: true boxes with identities, and the output of the simulated detector."""
 
     boxes_xyxy_px: Tensor
     identity: Tensor
@@ -37,9 +38,9 @@ class Crowd:
 
 
 def render_crowd(seed: int, *, fps: int, duration_s: int = 20, num_walkers: int = 8) -> Crowd:
-    """Walkers to and fro at different depths; nearer ones and two pillars hide those behind.
+    """Render walkers who go back and forth at different depths, behind two pillars and each other.
 
-    A walker is 70 to 150 px tall and walks at up to 2.5 m/s for a height of 1.7 m.
+    A walker is 70 to 150 px tall and, if that is 1.7 m, walks at up to 2.5 m/s.
     """
     random = np.random.default_rng(seed)
     depth = np.sort(random.uniform(0, 1, num_walkers))  # 0 far, 1 near; painted in this order
@@ -48,7 +49,7 @@ def render_crowd(seed: int, *, fps: int, duration_s: int = 20, num_walkers: int 
     feet = 200 + 140 * depth
     phase, period_s = random.uniform(0, 2 * np.pi, num_walkers), random.uniform(12, 32, num_walkers)
     pillar_x = random.uniform(120, WIDTH_PX - 120, 2)
-    true, found = [], []
+    true, detected = [], []
     for frame in range(duration_s * fps):
         sway = 2 * np.pi * frame / fps / period_s + phase
         centre = WIDTH_PX / 2 + (WIDTH_PX / 2 - 50) * np.sin(sway)
@@ -56,17 +57,17 @@ def render_crowd(seed: int, *, fps: int, duration_s: int = 20, num_walkers: int 
         boxes = np.stack([centre - width / 2, top, centre + width / 2, top + height], axis=1)
         visible = _visible_fraction(boxes, pillar_x)
         true += [(frame, who, *boxes[who]) for who in range(num_walkers) if visible[who] > 0.1]
-        found += [(frame, *row) for row in _detect(boxes, visible, random)]
-    true_rows, found_rows = torch.tensor(true).double(), torch.tensor(found).float()
+        detected += [(frame, *row) for row in _detect(boxes, visible, random)]
+    true_rows, detected_rows = torch.tensor(true).double(), torch.tensor(detected).float()
     return Crowd(
         boxes_xyxy_px=true_rows[:, 2:],
         identity=true_rows[:, 1].long(),
         frame_index=true_rows[:, 0].long(),
         detections=Detections(
-            boxes_xyxy_px=found_rows[:, 2:],
-            scores=found_rows[:, 1],
-            class_index=torch.full((len(found_rows),), PERSON),
-            image_index=found_rows[:, 0].long(),
+            boxes_xyxy_px=detected_rows[:, 2:],
+            scores=detected_rows[:, 1],
+            class_index=torch.full((len(detected_rows),), PERSON),
+            image_index=detected_rows[:, 0].long(),
             num_images=duration_s * fps,
         ),
         memory_frames=MEMORY_S * fps,
@@ -78,7 +79,7 @@ def _visible_fraction(boxes: np.ndarray, pillar_x: np.ndarray) -> np.ndarray:
     corners = boxes.round().astype(int).clip(0)
     for who, (x1, y1, x2, y2) in enumerate(corners):
         picture[y1:y2, x1:x2] = who
-        if who == len(boxes) // 2:  # pillars stand in the middle of the depth
+        if who == len(boxes) // 2:  # the pillars are half-way back
             for x in pillar_x.astype(int):
                 picture[:, x : x + 35] = -1
     painted = np.bincount(picture[picture >= 0], minlength=len(boxes))
@@ -86,7 +87,10 @@ def _visible_fraction(boxes: np.ndarray, pillar_x: np.ndarray) -> np.ndarray:
 
 
 def _detect(boxes: np.ndarray, visible: np.ndarray, random: np.random.Generator) -> list[tuple[float, ...]]:
-    """Rows (score, x1, y1, x2, y2): 4 % jitter, 5 % missed, doubt where covered, 0.4 false boxes per frame."""
+    """Rows (score, x1, y1, x2, y2) of a simulated detector.
+
+    Boxes jitter by 4 %, 5 % are missed, covered ones score lower, and a frame has 0.4 false boxes.
+    """
     rows = []
     for box, seen in zip(boxes, visible, strict=True):
         if seen < 0.3 or random.uniform() < 0.05:
@@ -101,13 +105,13 @@ def _detect(boxes: np.ndarray, visible: np.ndarray, random: np.random.Generator)
 
 
 def idf1(crowd: Crowd, track_id: Tensor) -> tuple[float, int]:
-    """IDF1 and the number of identity switches of these tracks; boxes agree from IoU 0.5 on."""
+    """Return IDF1 and the number of identity switches of these tracks; boxes match from an IoU of 0.5."""
     tally = motmetrics.MOTAccumulator(auto_id=True)
-    found = crowd.detections
-    for frame in range(found.num_images):
+    detections = crowd.detections
+    for frame in range(detections.num_images):
         true = crowd.frame_index == frame
-        tracked = (found.image_index == frame) & (track_id != NO_TRACK)
-        overlap = iou_matrix(crowd.boxes_xyxy_px[true], found.boxes_xyxy_px[tracked].double()).numpy()
+        tracked = (detections.image_index == frame) & (track_id != NO_TRACK)
+        overlap = iou_matrix(crowd.boxes_xyxy_px[true], detections.boxes_xyxy_px[tracked].double()).numpy()
         distance = np.where(overlap >= 0.5, 1 - overlap, np.nan)
         tally.update(crowd.identity[true].tolist(), track_id[tracked].tolist(), distance)
     row = motmetrics.metrics.create().compute(tally, metrics=["idf1", "num_switches"])
@@ -115,7 +119,7 @@ def idf1(crowd: Crowd, track_id: Tensor) -> tuple[float, int]:
 
 
 def link_greedily(detections: Detections, *, memory_frames: int) -> Tensor:
-    """The simple rival: each sure box takes the id of the last box it overlaps most, from IoU 0.3 on."""
+    """The simple rival: each confident box takes the id of the last box that it overlaps most (IoU ≥ 0.3)."""
     track_id = torch.full((len(detections),), NO_TRACK)
     last_box: dict[int, Tensor] = {}
     last_frame: dict[int, int] = {}
@@ -145,12 +149,12 @@ def link_greedily(detections: Detections, *, memory_frames: int) -> Tensor:
 
 
 def link_truly(crowd: Crowd) -> Tensor:
-    """The best any linker could do: each box has the identity of the walker it shows."""
-    found = crowd.detections
-    track_id = torch.full((len(found),), NO_TRACK)
-    for frame in range(found.num_images):
-        true, rows = crowd.frame_index == frame, torch.nonzero(found.image_index == frame)[:, 0]
-        overlap = iou_matrix(crowd.boxes_xyxy_px[true], found.boxes_xyxy_px[rows].double())
+    """The upper limit of any tracker: each box has the identity of the walker it shows."""
+    detections = crowd.detections
+    track_id = torch.full((len(detections),), NO_TRACK)
+    for frame in range(detections.num_images):
+        true, rows = crowd.frame_index == frame, torch.nonzero(detections.image_index == frame)[:, 0]
+        overlap = iou_matrix(crowd.boxes_xyxy_px[true], detections.boxes_xyxy_px[rows].double())
         walkers, boxes = best_pairs(overlap, min_iou=0.5)
         track_id[rows[boxes]] = crowd.identity[true][walkers]
     return track_id

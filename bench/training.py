@@ -1,9 +1,9 @@
-"""What a training step costs, as ratios: kept maps, inner steps, waiting for batches, two processes.
+"""Cost of a training step, as ratios: cached maps, inner steps, waiting for batches, two processes.
 
     python -m bench.training [--small]
 
-Everything is a run of experiments/stage_mule.toml on fewer clips, and its times are those it writes into its curves.
-The first batch of an epoch is left out of them: with 125 batches to an epoch, as in the file, it does not count.
+Each measurement runs the experiment `stage` on fewer clips and reads the times from the run's metrics.
+The first batch of an epoch is excluded; among the 125 batches of the full experiment it hardly counts.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from mule.training.build import run_experiment
 from mule.training.run_folder import METRICS, read_metrics
 from mule.training.step import Silence
 
-EXPERIMENT = Path("experiments/stage_mule.toml")
+EXPERIMENT = Path("stage")
 BATCH_CLIPS = 16
 MOST_INNER_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The amount of work per measurement."""
 
     train_clips: int = 64
     epochs: int = 2
@@ -45,7 +45,7 @@ class Times:
 
     @property
     def batch_s(self) -> float:
-        """Of a typical batch, wait and step together."""
+        """Median time of a batch, wait and step together."""
         return statistics.median(step + wait for step, wait in zip(self.step_s, self.wait_s, strict=True))
 
     @property
@@ -57,7 +57,7 @@ class Times:
 
 
 class Runs:
-    """Trainings in a folder, each new; clips are rendered once."""
+    """Training runs in one folder; clips are rendered once."""
 
     def __init__(self, folder: Path, effort: Effort) -> None:
         self._folder, self._effort = folder, effort
@@ -76,7 +76,7 @@ class Runs:
         ]
 
     def train(self, *more: str, epochs: int = 1) -> Path:
-        """The folder of a run in this process."""
+        """Train in this process and return the run folder."""
         run_dir = self._new()
         run_experiment(
             load_experiment(EXPERIMENT, self.settings(*more, epochs=epochs)), run_dir, listener=Silence()
@@ -84,7 +84,7 @@ class Runs:
         return run_dir
 
     def train_elsewhere(self, launcher: Sequence[str], *, num_threads: int, epochs: int) -> Path:
-        """The folder of a run by `mule train`, as people give it."""
+        """Train with the `mule train` command and return the run folder."""
         run_dir = self._new()
         given = [part for setting in self.settings(epochs=epochs) for part in ("--set", setting)]
         command = [str(Path(sys.executable).with_name("mule")), "train", str(EXPERIMENT), *given]
@@ -109,12 +109,12 @@ class Runs:
 
 
 def in_turns(rivals: dict[str, Callable[[], Times]], rounds: int) -> dict[str, Times]:
-    """The times of each rival, who run one after the other, again and again."""
-    found = {name: Times((), ()) for name in rivals}
+    """Return the times of each rival; the rivals run in turn, repeatedly."""
+    times = {name: Times((), ()) for name in rivals}
     for _ in range(rounds):
         for name, run in rivals.items():
-            found[name] += run()
-    return found
+            times[name] += run()
+    return times
 
 
 def kept_maps(runs: Runs, effort: Effort) -> None:
@@ -122,12 +122,12 @@ def kept_maps(runs: Runs, effort: Effort) -> None:
     frozen = (f"backbone.weights={trained}", "backbone.frozen=true")
     rivals = {
         "end to end": lambda: runs.times(runs.train()),
-        "frozen backbone, kept maps": lambda: runs.times(runs.train(*frozen, epochs=effort.epochs)),
+        "frozen backbone, cached maps": lambda: runs.times(runs.train(*frozen, epochs=effort.epochs)),
     }
-    found = in_turns(rivals, effort.rounds)
-    whole_s = found["end to end"].batch_s
-    print("training on kept maps against end to end (m = 2)         ms per clip   times faster")
-    for name, times in found.items():
+    measured = in_turns(rivals, effort.rounds)
+    whole_s = measured["end to end"].batch_s
+    print(f"{'training on cached maps and end to end (m = 2)':<54} {'ms per clip':>13} {'speedup':>14}")
+    for name, times in measured.items():
         per_clip_ms = 1000 * times.batch_s / BATCH_CLIPS
         print(f"  {name:<52} {per_clip_ms:>13.1f} {whole_s / times.batch_s:>14.1f}")
 
@@ -137,10 +137,15 @@ def inner_steps(runs: Runs, effort: Effort) -> None:
         str(m): lambda m=m: runs.times(runs.train(f"objective.inner_steps={m}"))
         for m in range(MOST_INNER_STEPS + 1)
     }
-    found = {int(m): statistics.median(times.step_s) for m, times in in_turns(rivals, effort.rounds).items()}
-    print("\ninner steps m on each batch     ms per batch   against m = 1   a gradient step against m = 1")
-    for m, step_s in found.items():
-        ratio = step_s / found[1]
+    measured = {
+        int(m): statistics.median(times.step_s) for m, times in in_turns(rivals, effort.rounds).items()
+    }
+    print(
+        f"\n{'inner steps m per batch':<31} {'ms per batch':>12} {'relative':>15}"
+        f" {'relative per gradient step':>31}"
+    )
+    for m, step_s in measured.items():
+        ratio = step_s / measured[1]
         print(f"  {m:<29} {1000 * step_s:>12.0f} {ratio:>15.2f} {ratio / max(m, 1):>31.2f}")
 
 
@@ -152,7 +157,8 @@ def waiting(runs: Runs, effort: Effort) -> None:
         for workers in (0, 1, 2)
     }
     print(
-        "\nloading.workers     share of the time that waits for batches (goal: under 10 % with one or more)"
+        "\nloading.workers     share of time spent waiting for batches "
+        "(goal: under 10 % with one worker or more)"
     )
     for workers, times in in_turns(rivals, 1).items():
         print(f"  {workers:<17} {times.wait_share:.1%}")
@@ -171,10 +177,11 @@ def processes(runs: Runs, effort: Effort) -> None:
         )
         for name, (launcher, num_threads) in started.items()
     }
-    found = in_turns(rivals, 1)
-    alone_s = found["1 process of 1 thread"].batch_s
-    print(f"\nprocesses (gloo, {os.cpu_count()} cores)     clips per second   times the first")
-    for name, times in found.items():
+    measured = in_turns(rivals, 1)
+    alone_s = measured["1 process of 1 thread"].batch_s
+    title = f"processes (gloo, {os.cpu_count()} cores)"
+    print(f"\n{title:<29} {'clips per second':>17} {'speedup':>17}")
+    for name, times in measured.items():
         print(f"  {name:<27} {BATCH_CLIPS / times.batch_s:>17.1f} {alone_s / times.batch_s:>17.2f}")
 
 

@@ -1,12 +1,12 @@
-"""Reading overlapping clips against plain decoding of the same file, and memory against a file's length.
+"""Speed of reading overlapping clips compared with plain decoding, and memory use for long files.
 
     python -m bench.video [FILE …]
 
-Speed is in frames of the file per second, as a share of plain PyAV loops over the same file: one that only
-decodes, and one that also makes an RGB array of every frame, once as PyAV's manual does it and once with a
-converter that is kept, which is faster and is what we are measured against. Medians of interleaved repeats, by
-the clock and by processor time, which other work on the machine disturbs less.
-Memory is the peak of a fresh process that reads all clips of a one-minute and of a thirty-minute file.
+Speed is in frames of the file per second, relative to plain PyAV loops over the same file. One loop only
+decodes. Two others also convert every frame to an RGB array: once as in PyAV's manual, and once with a
+converter that is reused, which is faster and serves as the reference. Values are medians of interleaved
+repeats, in wall time and in CPU time, which other work on the machine disturbs less. Memory is the peak of a
+fresh process that reads all clips of a one-minute and of a thirty-minute file.
 """
 
 import subprocess
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def rendered_files(folder: Path) -> list[Path]:
-    """Some seconds in two sizes, and a minute of each: until a reading has the memory for its clips, it is slow."""
+    """Render a few seconds and a minute in two sizes; short files show the cost of allocating memory."""
     small = rendered(folder / "360p.mp4", num_frames=600, size=(360, 640))
     large = rendered(folder / "720p.mp4", num_frames=300, size=(720, 1280))
     small_minute = repeated(small, folder / "360p_1_minute.mp4", times=3)
@@ -47,7 +47,7 @@ def rendered_files(folder: Path) -> list[Path]:
 
 
 def compare_speed(file: Path) -> dict[str, float]:
-    """Processor time per frame of every way of reading the file, in milliseconds."""
+    """Return the CPU time per frame of every way to read the file, in milliseconds."""
     facts = video_facts(file)
     rate = facts.frame_rate
     ways: dict[str, Callable[[], int]] = {
@@ -75,14 +75,14 @@ def compare_speed(file: Path) -> dict[str, float]:
             f"{work[name]:15.3f}{work[RGB] / work[name]:8.2f}{work[DECODE] / work[name]:11.2f}"
         )
     print(
-        f"  overlapping clips against plain decoding to RGB: {wall[RGB] / wall[CLIPS]:.2f} by the clock, "
-        f"{work[RGB] / work[CLIPS]:.2f} by processor time (goal {GOAL})"
+        f"  overlapping clips relative to plain decoding to RGB: {wall[RGB] / wall[CLIPS]:.2f} in wall time, "
+        f"{work[RGB] / work[CLIPS]:.2f} in CPU time (goal: {GOAL})"
     )
     return work
 
 
 def plain(file: Path, look_at: Callable[[av.VideoFrame], object]) -> int:
-    """How many frames a loop over the file gives, with as many threads as ours has."""
+    """Loop over the file with as many threads as our reader, and return the number of frames."""
     with av.open(str(file)) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
@@ -94,7 +94,7 @@ def plain(file: Path, look_at: Callable[[av.VideoFrame], object]) -> int:
 
 
 def kept_converter() -> Callable[[av.VideoFrame], object]:
-    """Turns frames into RGB arrays with one converter for all."""
+    """Return a function that converts frames to RGB arrays and reuses its converter."""
     reformatter = VideoReformatter()
     return lambda frame: reformatter.reformat(frame, format="rgb24", threads=1).to_ndarray()
 
@@ -102,7 +102,7 @@ def kept_converter() -> Callable[[av.VideoFrame], object]:
 def clips(
     file: Path, frame_rate: Fraction, *, short_side_px: int | None = None, scaler: Scaler = "torch"
 ) -> int:
-    """How many frames were decoded for AVA's clip around every second, each clip more than half of it shared."""
+    """Read AVA's clip around every second, overlapping by more than half; return the decoded frames."""
     report = DecodeReport()
     windows = clip_windows(key_times(), AVA_CLIP, frame_rate)
     for _ in read_clips(file, windows, short_side_px=short_side_px, scaler=scaler, report=report):
@@ -111,7 +111,7 @@ def clips(
 
 
 def compare_memory(folder: Path) -> float:
-    """Peak memory of reading thirty minutes, as a multiple of reading one."""
+    """Return the peak memory of reading thirty minutes, relative to one minute."""
     minute = rendered(folder / "1_minute.mp4", num_frames=1800, size=(120, 160))
     half_hour = repeated(minute, folder / "30_minutes.mp4", times=30)
     peaks = {}
@@ -122,12 +122,12 @@ def compare_memory(folder: Path) -> float:
         peaks[file], num_clips, elapsed_s = (float(word) for word in child.stdout.split())
         print(f"{file.stem}: peak {peaks[file]:.1f} MB, {num_clips:.0f} clips in {elapsed_s:.1f} s")
     growth = peaks[half_hour] / peaks[minute]
-    print(f"  peak memory, 30 minutes against 1: {growth:.3f}")
+    print(f"  peak memory, 30 minutes relative to 1: {growth:.3f}")
     return growth
 
 
 def rendered(path: Path, *, num_frames: int, size: tuple[int, int]) -> Path:
-    """A moving, textured picture: smooth enough to compress like a film, rough enough not to vanish."""
+    """Render a moving texture: smooth enough to compress like a film, rough enough to keep detail."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (size[0] // 8 + 40, size[1] // 8 + 40, 3), dtype=np.uint8)
     texture = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
@@ -145,7 +145,7 @@ def rendered(path: Path, *, num_frames: int, size: tuple[int, int]) -> Path:
 
 
 def repeated(source: Path, path: Path, *, times: int) -> Path:
-    """The same film over and over, without encoding it again."""
+    """Repeat a film without encoding it again."""
     with av.open(str(path), "w") as output:
         stream = None
         for turn in range(times):

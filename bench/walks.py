@@ -1,15 +1,16 @@
-"""Measures four walks through the package: files entered, lines executed in them, and the deepest call.
+"""Measure four walks through the package: files entered, lines executed in them, and the deepest call.
 
     python -m bench.walks              print the table
-    python -m bench.walks --write      also put it, and each walk's steps, into docs/ARCHITECTURE.md
+    python -m bench.walks --write      also put the table and each walk's steps into docs/ARCHITECTURE.md
 
-Each walk is a tiny run in a process of its own, traced from the command to the line where it ends. Only frames of
-`src/mule` count; comprehensions belong to the function they stand in.
+Each walk is a tiny run in a process of its own, traced from the command to the function where it ends. Only
+frames of `src/mule` count; comprehensions belong to the function that contains them.
 """
 
 import argparse
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,23 +36,23 @@ BEFORE = {
     "compare": (107, 4171, 25),
     "table": (49, 1814, 25),
 }
-"""What version 0.1.0 took by the same measure: files, lines, depth."""
+"""Files, lines and depth of version 0.1.0 by the same measure."""
 
 
 class Walk(NamedTuple):
-    """What one walk took."""
+    """The measurements of one walk."""
 
     files: int
     lines: int
     depth: int
     steps: list[str]
-    """For each file, in the order they are entered, the function by which the walk enters it: `file: function`."""
+    """Each file in the order the walk enters it, with the first function called there: `file: function`."""
     deepest: list[str]
-    """The functions being run where the walk is deepest, from the command down."""
+    """The deepest call stack, from the command down."""
 
 
 class Tracer:
-    """Follows every frame of the package, on every thread, until the walk's last function is called."""
+    """Trace every frame of the package, on every thread, until the walk's last function is called."""
 
     def __init__(self, end: str | None) -> None:
         self.end = end
@@ -71,7 +72,7 @@ class Tracer:
         threading.settrace(None)
 
     def walk(self) -> Walk:
-        """What was followed so far."""
+        """The walk traced so far."""
         steps = [f"{file}: {function}" for file, function in self.entered.items()]
         return Walk(len(self.entered), len(self.lines), len(self.deepest), steps, self.deepest)
 
@@ -96,14 +97,14 @@ class Tracer:
         return self._inside
 
     def _stack(self, frame: FrameType | None) -> list[str]:
-        """Functions of the package that are being run, outermost first."""
-        found: list[str] = []
+        """Functions of the package on the call stack, outermost first."""
+        functions: list[str] = []
         while frame is not None:
             file = self._place(frame.f_code)
             if file is not None and not frame.f_code.co_name.startswith("<"):
-                found.append(f"{file}: {frame.f_code.co_qualname}")
+                functions.append(f"{file}: {frame.f_code.co_qualname}")
             frame = frame.f_back
-        return found[::-1]
+        return functions[::-1]
 
     def _place(self, code: CodeType) -> str | None:
         if code not in self._places:
@@ -133,7 +134,7 @@ COMPARE = ["compare", "--workers", "0", "--resamples", "10", "--test-clips", "4"
 
 
 class Route(NamedTuple):
-    """A walk's name, its command, and the function at which it ends; None is the end of the command."""
+    """A walk's name, its command, and the function where it ends; None means the end of the command."""
 
     name: str
     command: list[str]
@@ -141,7 +142,7 @@ class Route(NamedTuple):
 
 
 def routes(folder: Path) -> dict[str, Route]:
-    """The four walks, on data that `prepare` has put into the folder."""
+    """The four walks, on the data that `prepare` writes."""
     here = str(folder)
     return {
         "train": Route(
@@ -168,7 +169,7 @@ def routes(folder: Path) -> dict[str, Route]:
 
 
 def prepare(folder: Path) -> None:
-    """Rendered clips as a table with videos and a split, and an experiment on each."""
+    """Render clips, write a table and a split for them, and an experiment for each walk."""
     takes = folder / "takes"
     run_command(["stage", "render", str(takes), "--clips", "12", "--seconds", "2", "--size", "96x128"])
     split = ["--policy", "random", "--seed", "1", "--out", str(takes / "split.toml")]
@@ -178,12 +179,12 @@ def prepare(folder: Path) -> None:
     (folder / "table.toml").write_text(
         TABLE.format(folder=folder, num_known=len(classes["z1"] + classes["z2"]))
     )
-    # once before it is traced, so that no walk leads through the rendering of its clips
+    # one untraced run renders the clips, so that rendering is not part of a walk
     run_command([*COMPARE, f"{folder}/stage.toml", "--out", f"{folder}/compared-before"])
 
 
 def run_command(arguments: list[str]) -> None:
-    """Runs a `mule` command in this process."""
+    """Run a `mule` command in this process."""
     from mule.cli.main import app
 
     if app(arguments, standalone_mode=False):
@@ -191,9 +192,9 @@ def run_command(arguments: list[str]) -> None:
 
 
 def traced(name: str, folder: Path) -> Walk:
-    """One walk, in this process."""
+    """Trace one walk in this process."""
     for module in pkgutil.walk_packages(mule.__path__, "mule."):
-        import_module(module.name)  # what importing runs is no part of the walk
+        import_module(module.name)  # imports are not part of the walk
     route = routes(folder)[name]
     with Tracer(route.end) as tracer, redirect_stdout(sys.stderr):
         run_command(route.command)
@@ -201,8 +202,8 @@ def traced(name: str, folder: Path) -> Walk:
 
 
 def measured() -> dict[str, Walk]:
-    """All four walks, each in a process of its own so that nothing is left over from another."""
-    found: dict[str, Walk] = {}
+    """Trace all four walks, each in a process of its own, so that none reuses the state of another."""
+    walks: dict[str, Walk] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         subprocess.run(
@@ -211,33 +212,68 @@ def measured() -> dict[str, Walk]:
         for name in routes(folder):
             command = [sys.executable, "-m", "bench.walks", "--trace", name, "--in", scratch]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found[name] = Walk(**json.loads(done.stdout))
-    return found
+            walks[name] = Walk(**json.loads(done.stdout))
+    return walks
 
 
-def table(found: dict[str, Walk]) -> str:
-    """The numbers as Markdown, beside those of the layout before this one."""
+def table(walks: dict[str, Walk]) -> str:
+    """The numbers as Markdown, beside those of version 0.1.0."""
     names = routes(Path())
     lines = ["| walk | files | lines | depth | in 0.1.0 |", "|---|---|---|---|---|"]
-    for key, walk in found.items():
+    for key, walk in walks.items():
         before = " / ".join(map(str, BEFORE[key]))
         lines.append(f"| {names[key].name} | {walk.files} | {walk.lines} | {walk.depth} | {before} |")
     return "\n".join(lines)
 
 
+def section(walks: dict[str, Walk]) -> str:
+    """The section of the page: the table, and a list of steps per walk that opens on a click."""
+    names = routes(Path())
+    lists = [
+        f'<details markdown="1">\n<summary>{_as_html(names[key].name)}: {walk.files} files</summary>\n\n'
+        + "```\n"
+        + "\n".join(walk.steps)
+        + "\n```\n\n</details>"
+        for key, walk in walks.items()
+    ]
+    return "\n\n".join([table(walks), *lists])
+
+
+def listed_steps(page: str) -> dict[str, list[str]]:
+    """The steps of each walk as the page lists them."""
+    _, _, rest = page.partition(BEGIN)
+    blocks = rest.partition(END)[0].split("```\n")[1::2]
+    return dict(zip(routes(Path()), (block.splitlines() for block in blocks), strict=True))
+
+
+def write(walks: dict[str, Walk]) -> None:
+    """Replace the section between the markers of docs/ARCHITECTURE.md."""
+    page = ARCHITECTURE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    ARCHITECTURE.write_text(f"{before}{BEGIN}\n{section(walks)}\n{END}{rest.partition(END)[2]}")
+
+
+def _as_html(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+
+
 def main() -> None:
-    """Prints the table; `--write` puts it into the page."""
+    """Print the table; `--write` also updates the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--prepare", type=Path)
-    parser.add_argument("--trace")
-    parser.add_argument("--in", dest="folder", type=Path)
-    wanted = parser.parse_args()
-    if wanted.prepare:
-        prepare(wanted.prepare)
-    elif wanted.trace:
-        print(json.dumps(traced(wanted.trace, wanted.folder)._asdict()))
+    parser.add_argument("--write", action="store_true", help="Also update docs/ARCHITECTURE.md.")
+    parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--trace", help=argparse.SUPPRESS)
+    parser.add_argument("--in", dest="folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.prepare:
+        prepare(arguments.prepare)
+    elif arguments.trace:
+        print(json.dumps(traced(arguments.trace, arguments.folder)._asdict()))
     else:
-        print(table(measured()))
+        walks = measured()
+        print(table(walks))
+        if arguments.write:
+            write(walks)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Seconds of video watched per second, by network and by what it runs on, and how busy the cores are meanwhile.
+"""Seconds of video watched per second, by network and runtime, and the load of the cores.
 
     python -m bench.watching [--small]
 
-Everything is what `mule watch` does before it writes: decoding, detecting, linking, the network, reasons. Weights are those
-of chance, except I3D's where MULE_SHARED_DATA (or shared/data beside the repository) has them: they change no speed. The
-first moment, at which graphs are made or found, is left out. "in turn" is the same work in one thread, one step after
-another; "overlapped, all cores" is what `mule watch` does: the network may take every core, decoder and detector one each.
-Processor time is that of all threads, so what else runs on the machine
-disturbs it less than it does the clock.
+The measurement covers what `mule watch` does before it writes: decoding, detecting, linking, the network and
+the reasons. Weights are random, which does not affect the speed, except I3D's if MULE_SHARED_DATA (or
+shared/data next to the repository) has them. The first moment, which exports or loads graphs, is excluded.
+"sequential" runs all steps one after another in one thread. "overlapped, all cores" is what `mule watch`
+does: the network may use every core, the decoder and the detector one each. CPU time adds up all threads, so
+other work on the machine disturbs it less than wall time.
 """
 
 import os
@@ -42,7 +42,6 @@ from mule.watching.engine.bundle import (
 )
 from mule.watching.engine.judging import NO_TRACK, Judge
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 YOLOX = SHARED / "detectors" / "yolox_nano_coco_416.onnx"
 I3D_WEIGHTS = SHARED / "backbones" / "i3d_rgb_kinetics400_fp16.pt"
@@ -53,7 +52,7 @@ NUM_HELD_OUT = 64
 
 @dataclass(frozen=True)
 class Case:
-    """A model, and what it watches."""
+    """A model and the video it watches."""
 
     what: str
     bundle: Bundle
@@ -64,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Speed:
-    """What watching some seconds of video took."""
+    """The time it took to watch some seconds of video."""
 
     video_s: float
     clock_s: float
@@ -80,17 +79,18 @@ def main() -> None:
     keep_freed_memory()  # as every command does
     is_small = "--small" in sys.argv
     print(
-        f"load {os.getloadavg()[0]:.1f} before, {os.cpu_count()} cores, {torch.get_num_threads()} threads of torch"
+        f"load average {os.getloadavg()[0]:.1f} before, {os.cpu_count()} cores, "
+        f"{torch.get_num_threads()} torch threads"
     )
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(Path(folder), is_small=is_small):
             compare(case, Path(folder) / "graphs")
-    print(f"load {os.getloadavg()[0]:.1f} after")
+    print(f"load average {os.getloadavg()[0]:.1f} after")
 
 
 def compare(case: Case, kept_in: Path) -> None:
     print(f"{case.what}")
-    print(f"  {'':34}{'× real time':>13}{'× processor time':>19}{'cores busy':>12}")
+    print(f"  {'':34}{'× real time':>13}{'× CPU time':>19}{'cores busy':>12}")
     num_actors = 0.0
     for runtime in RUNTIMES:
         try:
@@ -102,16 +102,16 @@ def compare(case: Case, kept_in: Path) -> None:
         except MuleError as error:
             print(f"  {runtime}: skipped, {error}")
             continue
-        print(in_turn.row(f"{runtime}, in turn"))
+        print(in_turn.row(f"{runtime}, sequential"))
         print(alone.row(f"{runtime}, overlapped, 1 thread"))
         print(overlapped.row(f"{runtime}, overlapped, all cores"))
         num_actors = overlapped.num_actors
-    print(f"  {num_actors:.1f} actors at a key time")
+    print(f"  {num_actors:.1f} actors per key time")
 
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """The network, too, has one thread, on any runtime."""
+    """Give the network a single thread, on any runtime."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -121,7 +121,7 @@ def one_thread() -> Generator[None]:
 
 
 class InTurn:
-    """In place of `Overlapped`: each item is made when it is asked for."""
+    """Replaces `Overlapped`: computes each item on demand."""
 
     def __init__(self, items: Iterable, **_: object) -> None:
         self._items = iter(items)
@@ -130,7 +130,7 @@ class InTurn:
         return self._items
 
     def close(self) -> None:
-        """There is no thread to end."""
+        """Do nothing: there is no thread to end."""
 
 
 def watched(case: Case, bundle: Bundle, *, pipeline: Callable) -> Speed:
@@ -138,18 +138,18 @@ def watched(case: Case, bundle: Bundle, *, pipeline: Callable) -> Speed:
         moments = iter(watching.open_watch(case.video, bundle, detector=case.detector))
         next(moments)
         started_at, worked_before = time.perf_counter(), time.process_time()
-        found = list(islice(moments, case.num_moments))
+        seen = list(islice(moments, case.num_moments))
         clock_s, processor_s = time.perf_counter() - started_at, time.process_time() - worked_before
         moments.close()
-    num_actors = sum(len(moment.actors) for moment in found) / len(found)
-    return Speed(len(found) * 1.0, clock_s, processor_s, num_actors)
+    num_actors = sum(len(moment.actors) for moment in seen) / len(seen)
+    return Speed(len(seen) * 1.0, clock_s, processor_s, num_actors)
 
 
 def cases(folder: Path, *, is_small: bool) -> Iterator[Case]:
     seconds = 5 if is_small else 30
     yield Case(
-        "tiny Stage model, boxes beside the video, 96 × 128",
-        made_bundle(load_experiment(EXPERIMENTS / "stage_mule.toml", []), SCENE_BOXES),
+        "tiny Stage model, precomputed boxes, 96 × 128",
+        made_bundle(load_experiment(Path("stage"), []), SCENE_BOXES),
         take(folder / "stage", seconds),
         None,
         seconds,
@@ -159,17 +159,15 @@ def cases(folder: Path, *, is_small: bool) -> Iterator[Case]:
         return
     real = partial(Case, video=PEDESTRIANS, detector=YOLOX)
     has_weights = I3D_WEIGHTS.is_file()
-    i3d = load_experiment(
-        EXPERIMENTS / "airtlab_i3d.toml", [f"backbone.weights={I3D_WEIGHTS}"] if has_weights else []
-    )
+    i3d = load_experiment(Path("airtlab"), [f"backbone.weights={I3D_WEIGHTS}"] if has_weights else [])
     yield real(
         f"I3D + YOLOX-nano, {described(i3d)}, pedestrians 768 × 576",
         made_bundle(i3d, "yolox_nano", has_weights=has_weights),
         num_moments=2 if is_small else 6,
     )
-    slowfast = load_experiment(EXPERIMENTS / "ava_r50.toml", ["system=mule"])
+    slowfast = load_experiment(Path("ava"), ["system=mule"])
     yield real(
-        f"SlowFast R50 + YOLOX-nano, weights of chance, {described(slowfast)}, pedestrians 768 × 576",
+        f"SlowFast R50 + YOLOX-nano, random weights, {described(slowfast)}, pedestrians 768 × 576",
         made_bundle(slowfast, "yolox_nano"),
         num_moments=1 if is_small else 3,
     )
@@ -181,7 +179,7 @@ def described(experiment: Experiment) -> str:
 
 
 def made_bundle(experiment: Experiment, detector: str, *, has_weights: bool = False) -> Bundle:
-    """A model that was never trained, calibrated on actors that never were; as fast as one that was."""
+    """Build an untrained model with random calibration; it is as fast as a trained one."""
     torch.manual_seed(0)
     trained, backbone = build_networks(experiment)
     if has_weights:

@@ -1,9 +1,9 @@
-"""Writes docs/QUICKSTART.md: the four commands from a table of labels to watching, each run here, with what it printed.
+"""Write docs/QUICKSTART.md: the four commands from a table of labels to a watched video, with their output.
 
     python -m examples.quickstart JHMDB --weights I3D.pt --detector YOLOX.onnx
 
-The videos are clips of six actions of J-HMDB, and three more to watch; nothing of them is copied into the page but
-what the commands print. A folder of one's own looks the same.
+The videos are J-HMDB clips of six actions, and three more to watch. The page contains only what the commands
+print. Your own folder would look the same.
 """
 
 import argparse
@@ -21,71 +21,84 @@ from mule.core.files import write_file
 TAUGHT = ("brush_hair", "clap", "golf", "pour", "pullup", "shoot_bow")
 CLIPS_EACH = 36
 WATCHED = ("golf", "kick_ball", "swing_baseball")
-"""Films to watch: one of an action that is taught, two of actions that are not."""
+"""Actions of the clips to watch: one that is taught, two that are not."""
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "QUICKSTART.md"
 COLUMNS = 118
 HEADER = ("video", "time_s", "x1", "y1", "x2", "y2", "actions", "actor_id")
 
-BEGINNING = """# Your own videos, from a table of labels to watching, in four commands
+BEGINNING = """# Your own videos in four commands
 
-On a laptop without a graphics card. The backbone is an I3D that has learnt from Kinetics-400 and stays as it is; what is
-trained is small, and takes minutes. Everything below was printed by the commands themselves, here on a machine with {cores}
-cores; `python -m examples.quickstart` writes this page.
+This page goes from a table of labels to a watched video, on a laptop without a graphics card. The backbone is
+an I3D pretrained on Kinetics-400; it stays frozen, so that only a small network is trained, which takes
+minutes. `python -m examples.quickstart` runs the commands and writes this page with their output, here from a
+machine with {cores} cores.
 
-What you bring is a folder:
+You need a folder with your videos and one table:
 
 ```
-own/videos/       any files that FFmpeg reads
-own/actors.csv    one row for each person and key time
+own/videos/       video files in any format that FFmpeg reads
+own/actors.csv    one row per person and key time
 ```
 
-The sides of a box are shares of the picture's width and height; several actions of one person stand apart by `;`. A few
-rows of the table used here, {rows} persons who do one of {num} actions (clips of J-HMDB):
+A key time is a moment at which you state what a person is doing. Box coordinates are fractions of the frame's
+width and height. Separate several actions of one person with `;`. These rows are from the table used here:
+{rows} people, each doing one of {num} actions, in clips of J-HMDB.
 
 ```
 {table}
 ```
 
-No boxes yet? Leave them empty, and `mule data detect` finds the persons. `mule data check own/actors.csv` reads a table and
-says what is wrong with it, line by line.
+- No boxes yet? Leave the four columns empty, and `mule data detect` finds the people.
+- Labels in another format? `mule data from-cvat` and its siblings convert AVA, Charades, COCO, VIAME and CVAT
+  files.
+- `mule data check own/actors.csv` lists every problem of a table with its line.
 
-Two files are needed beside the videos: the weights of the backbone and a detector of persons. Both are listed, with
-licence and checksum, by `mule weights list`; here they are called `i3d.pt` and `yolox_nano.onnx`.
+You also need the backbone's weights and a person detector, here named `i3d.pt` and `yolox_nano.onnx`.
+`mule weights list` shows both, with licence and checksum.
 """
 
 SPLIT = """
-## 1. Which videos teach, and which are kept back
+## 1. Split the videos
 
-Clips of one film must stay on one side, or a model is praised for knowing the film: `--groups` says which belong together.
-`closed`: every action of the table is taught; what is novel will come from elsewhere. The validation side says what is usual
-among known actors, so give it fifty persons or more.
+The split decides which videos train the model, which calibrate it (validation) and which test it. Clips of
+the same film must stay together, or the test would reward the model for recognising the film; `--groups`
+names the column that tells them apart. With `--policy closed` the model learns every action of the table. Aim
+for at least fifty people in the validation set: they calibrate the novelty threshold.
 """
 TRAIN = """
 ## 2. Train
 
-The maps of the backbone are computed once for every clip and kept in `own/features`; the training after it takes seconds.
-Stopped at any moment, the same command with `--resume` goes on.
+The first pass computes the backbone's feature maps for every clip and caches them in `own/features`; training
+itself then takes seconds. You can stop it at any moment and continue with the same command and `--resume`.
 """
 BUNDLE = """
-## 3. Put weights, memory and calibration into one folder
+## 3. Make a model folder
 
-Every training actor is remembered, with a small picture; the validation actors say what is usual.
+`mule bundle` puts the weights, the memory and the calibration into one folder. The memory holds every person
+of the training set, with a small picture to show similar people in reports. The people of the validation set
+calibrate the novelty score, which combines two signals: how little evidence the network finds for any known
+action, and how far the person is from everybody in the memory.
 """
 WATCH = """
 ## 4. Watch
 
-Three new clips: somebody who plays {known}, which was taught, and two who do what was not ({novel}). `new` may be a
-video, a folder of videos, a camera or an RTSP address.
+The folder `new` holds three new clips: one of {known}, which the model knows, and two of actions that it does
+not ({novel}). The source can also be a single video, a camera or an RTSP address.
 """
 END = """
-`seen/*/report.html` opens in any browser, without a server: the video with its boxes, a time line for every person, the
-remembered actors that are most alike, and a slider that moves the threshold without watching again.
+Open `seen/*/report.html` in any browser; it needs no server. It shows the video with its boxes, a timeline
+per person, the most similar remembered people, and a slider that changes the threshold without watching
+again.
 
-A model of {rows} clips is a small model: it does not find everything that is new, and a person whom the detector misses is
-not seen at all. `mule evaluate run run` judges it by what was kept back; more examples of the actions that matter help more
-than anything else.
-To add one action later, without training: `mule teach model --class NAME --examples TABLE`.
+## What to expect
+
+A model trained on {rows} clips is small. It misses some novel actions, and it cannot judge a person whom the
+detector misses.
+
+- `mule evaluate run run` measures the model on the test set.
+- More examples of the actions that matter to you help most.
+- `mule teach model --class NAME --examples TABLE` adds an action later, [without retraining](TEACHING.md).
 """
 
 
@@ -103,7 +116,6 @@ def main() -> None:
     rows = prepare(wanted.jhmdb.resolve(), work)
     for name, path in (("i3d.pt", wanted.weights), ("yolox_nano.onnx", wanted.detector)):
         (work / name).symlink_to(path.resolve())
-    (work / "experiments").symlink_to(REPOSITORY / "experiments")
     given = {
         "cores": os.cpu_count(),
         "rows": len(rows),
@@ -119,7 +131,7 @@ def main() -> None:
         ),
         (
             TRAIN,
-            "mule train experiments/own_i3d.toml --set data.root=own --set data.num_known=6 "
+            "mule train own --set data.root=own --set data.num_known=6 "
             "--set backbone.weights=i3d.pt --set backbone.runtime=openvino --out run",
         ),
         (BUNDLE, "mule bundle run --out model --pictures"),

@@ -1,6 +1,5 @@
-"""`mule data check`, `stats` and `compose`: what is printed, what is written, and the exit codes."""
+"""`mule data check` and `stats`: what is printed, what is written, and the exit codes."""
 
-import csv
 import json
 import re
 
@@ -55,6 +54,16 @@ def test_a_sound_table_is_summed_up_in_a_line(table, videos):
     assert outcome.exit_code == 0
 
 
+def test_an_action_that_may_be_misspelt_is_a_warning_not_a_problem(tmp_path):
+    rows = [f"film,{time},,,,,punch,a" for time in range(12)]
+    path = written(tmp_path / "t.csv", *rows, "film,12,,,,,pnch,a", "film,13,,,,,kick,a")
+    outcome = run("check", path)
+    assert outcome.exit_code == 0
+    assert outcome.stderr == f"{path}: warning: 'pnch' occurs once; did you mean 'punch' (12 rows)?\n"
+    few = written(tmp_path / "few.csv", *rows[:9], "film,12,,,,,pnch,a")
+    assert run("check", few).stderr == ""
+
+
 def test_every_problem_has_a_line_and_the_exit_code_is_2(tmp_path, videos):
     rows = [ROWS[0], "walk/ann,9,,,,,sit,x", "gone,1,,,,,Sit,y", "bob,1,0,0,2,1,sit,z", "../bob,1,,,,,sit,z"]
     outcome = run("check", written(tmp_path / "bad.csv", *rows), "--videos", videos)
@@ -81,7 +90,7 @@ def test_what_is_no_table_is_one_error(tmp_path):
     assert "the header must name the columns" in str(outcome.exception)
 
 
-def test_many_problems_are_cut_short_unless_all_are_asked_for(tmp_path):
+def test_many_problems_are_cut_short_unless_all_are_requested(tmp_path):
     path = written(
         tmp_path / "bad.csv", *["film,x,,,,,sit,"] * 1, *[f"film,-{i},,,,,sit,a{i}" for i in range(1, 150)]
     )
@@ -160,47 +169,6 @@ def test_stats_are_shown_and_written(tmp_path, table):
         "stats.png",
     ]
     assert json.loads((tmp_path / "stats" / "stats.json").read_text())["num_rows"] == 4
-
-
-def compose(table, videos, out, *options):
-    return run("compose", table, "--videos", videos, "--out", out, "--tiles", "2", *options)
-
-
-def test_composites_are_made_and_told(tmp_path, table, videos):
-    outcome = compose(table, videos, tmp_path / "out", "--clips", 2, "--seed", 3)
-    assert outcome.exit_code == 0, outcome.output
-    assert "2 composites of 2 tiles" in outcome.stdout
-    made = run("check", tmp_path / "out" / "labels.csv", "--videos", tmp_path / "out" / "videos")
-    assert made.exit_code == 0
-    assert "4 rows, 2 videos" in made.stdout
-    again = compose(table, videos, tmp_path / "again", "--clips", 2, "--seed", 3)
-    assert again.exit_code == 0
-    for name in ("labels.csv", "sources.csv"):
-        assert (tmp_path / "out" / name).read_text() == (tmp_path / "again" / name).read_text()
-    assert isinstance(compose(table, videos, tmp_path / "out").exception, MuleError)
-
-
-def test_a_side_of_a_split_and_groups_bound_what_stands_together(tmp_path, table, videos):
-    only = tmp_path / "side.txt"
-    only.write_text("bob\ncarol.mp4\n")
-    outcome = compose(table, videos, tmp_path / "out", "--only", only, "--seconds", 1)
-    assert "not used: 2 rows of videos that were not to be used" in outcome.stdout
-    with (tmp_path / "out" / "sources.csv").open() as file:
-        assert {row["source_video"] for row in csv.DictReader(file)} == {"bob", "carol.mp4"}
-    groups = written(tmp_path / "groups.csv", "walk/ann,x", "bob,y", "carol.mp4,y", header="video,film")
-    outcome = compose(table, videos, tmp_path / "apart", "--only", only, "--groups", f"{groups}:film")
-    assert "2 clips give 0" in str(outcome.exception)
-    outcome = compose(table, videos, tmp_path / "apart", "--groups", groups)
-    assert outcome.exit_code == 2
-
-
-def test_videos_that_cannot_be_used_are_named(tmp_path, table, videos):
-    (videos / "bob.mkv").write_bytes(b"nothing to see")
-    outcome = compose(table, videos, tmp_path / "out", "--clips", 1)
-    assert outcome.exit_code == 0
-    assert "not used: bob: FFmpeg must" in outcome.stderr
-    assert "not used: 1 rows of videos that are missing or cannot be read" in outcome.stdout
-    assert run("compose", table, "--videos", videos, "--out", tmp_path / "o", "--tiles", "4").exit_code == 2
 
 
 def test_help_loads_nothing_that_computes_and_checking_a_table_no_torch(table):

@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 from mule.cli import data_split
 from mule.cli.main import app as mule_app
 from mule.data.convert.ava_files import AVA_60
+from mule.data.split.report import ENOUGH_TO_CALIBRATE, LEAST_TO_CALIBRATE
 from mule.data.split.splits import read_split
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id\n"
@@ -40,14 +43,14 @@ def split(table, *options, out="split.toml"):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--policy", "paper"), "the paper's partitions are of AVA's classes"),
-        (("--policy", "grouped"), "each name must hold ':'; 'catch', 'golf'"),
+        (("--policy", "paper"), "the paper's partitions need the classes of AVA"),
+        (("--policy", "grouped"), "each name must contain ':'; 'catch', 'golf'"),
         (("--policy", "list"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--novel", "novel.txt"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--charades-classes", "c.txt"), "goes with the policy paper"),
         (
             ("--policy", "random", "--tags", ":"),
-            "names that hold ':' among others that do not; 0 of 6 hold it",
+            "names must contain the tag mark ':' and some must not; 0 of 6 do",
         ),
         (
             ("--policy", "grouped", "--tags", ":"),
@@ -56,8 +59,8 @@ def split(table, *options, out="split.toml"):
         (("--policy", "random", "--tags", "w", "--z1-at-test", "known"), "tags are all of Z1"),
         (("--policy", "random", "--groups", "videos.csv"), "must be a file and a column"),
         (("--policy", "random", "--groups", "no.csv:film"), "no.csv: must be a file that can be read"),
-        (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave something for training"),
-        (("--policy", "random", "--mixed-share", "0"), "mixed_share must lie above 0"),
+        (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave actors for training"),
+        (("--policy", "random", "--mixed-share", "0"), "mixed_share must be above 0"),
         (("--policy", "random", "--test-share", "0"), "leaves no known test actors and no novel test actors"),
         (("--policy", "random", "--test", "t.csv", "--sides", "s.csv:side"), "not both"),
         (("--policy", "random", "--pretraining", "none.txt"), "none.txt: must be a file that can be read"),
@@ -101,9 +104,9 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         "does a novel action: left out",
         "novel, to report on",
         "Videos on two sides: 0.",
-        "Groups on two sides: not known",
+        "Groups on two sides: not checked",
         "100 % catching fish",
-        "Names only",
+        "synonyms",
         "split.report.json",
     ):
         assert words in outcome.stdout
@@ -128,7 +131,7 @@ def test_groups_stay_together_and_the_split_does_not_depend_on_where_their_file_
     assert read_split(other).digest == made.digest
 
 
-def test_given_sides_are_used_and_their_shared_groups_are_told(table):
+def test_given_sides_are_used_and_their_shared_groups_are_reported(table):
     videos = [row.split(",")[0] for row in rows()]
     text = "".join(
         f"{v},{'test' if v[-5] in '45' else 'train'},{v[-5] if v[-5] != '5' else '0'}\n" for v in videos
@@ -140,7 +143,7 @@ def test_given_sides_are_used_and_their_shared_groups_are_told(table):
     )
     assert outcome.exit_code == 0, outcome.stderr
     assert "Groups on two sides: 1: catch-0.mp4 and wave-5.mp4 (train and test)." in outcome.stdout
-    assert "There is nothing to validate on." in outcome.stdout
+    assert "There are no validation actors." in outcome.stdout
     assert (len(read_split(path).videos.train), len(read_split(path).videos.test)) == (24, 12)
 
 
@@ -180,7 +183,7 @@ def test_a_closed_split_of_two_tables_teaches_everything_and_tests_on_the_second
 def test_a_video_in_both_tables_is_refused(table):
     outcome, _ = split(table, "--policy", "closed", "--test", table)
     assert outcome.exit_code == 2
-    assert "a video must lie on one side, once; 'catch-0.mp4'" in outcome.stderr
+    assert "a video must be on one side, once; 'catch-0.mp4'" in outcome.stderr
 
 
 def test_avas_published_partition_decides_without_z1(tmp_path):
@@ -214,6 +217,45 @@ def test_a_listed_split_and_a_grouped_one_follow_their_files(table):
         assert {ACTIONS.index(name) % 2 for name in part} == {0, 1}
 
 
+def test_an_unknown_novel_action_gets_a_suggestion(table):
+    (table.parent / "novel.txt").write_text("runn\n")
+    outcome, path = split(table, "--policy", "list", "--novel", table.parent / "novel.txt")
+    assert outcome.exit_code == 2
+    assert "'runn' are not. Did you mean 'run'?" in outcome.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("clips", "is_enough"), [(6, False), (80, True)])
+def test_a_validation_side_too_small_to_calibrate_on_is_noted(tmp_path, clips, is_enough):
+    path = tmp_path / "table.csv"
+    path.write_text(HEADER + "\n".join(rows(clips=clips)) + "\n")
+    outcome, made = split(path, "--policy", "random")
+    assert outcome.exit_code == 0, outcome.stderr
+    report = json.loads(made.with_suffix(".report.json").read_text())
+    num_val = sum(report["sides"]["val"]["used"].values())
+    note = f"Validation has {num_val} known actors; `mule bundle` needs at least 20 to calibrate"
+    assert any(note in each for each in report["notes"]) != is_enough
+    assert (num_val >= ENOUGH_TO_CALIBRATE) == is_enough
+
+
+def test_the_least_to_calibrate_is_what_calibration_needs():
+    from mule.novelty.calibration import FEWEST_HELD_OUT
+
+    assert LEAST_TO_CALIBRATE == FEWEST_HELD_OUT
+
+
+def test_a_pipe_that_closes_early_does_not_lose_the_split(table):
+    path = table.parent / "split.toml"
+    command = [sys.executable, "-c", "from mule.cli.main import run; run()", "data", "split", str(table)]
+    command += ["--policy", "random", "--out", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+    assert read_split(path).policy == "random"
+    assert path.with_suffix(".report.json").exists()
+
+
 def test_identical_videos_on_two_sides_are_found(table):
     folder = table.parent / "videos"
     folder.mkdir()
@@ -226,10 +268,10 @@ def test_identical_videos_on_two_sides_are_found(table):
     )
 
 
-def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant(table):
+def test_a_split_is_reported_for_any_table_and_an_edit_is_accepted_only_on_request(table):
     _, path = split(table, "--policy", "random")
-    told = run("split-report", path, table, "--json", table.parent / "again.json")
-    assert told.exit_code == 0, told.stderr
+    outcome = run("split-report", path, table, "--json", table.parent / "again.json")
+    assert outcome.exit_code == 0, outcome.stderr
     assert (table.parent / "again.json").read_text() == path.with_suffix(".report.json").read_text()
     path.write_text(path.read_text().replace('mixed = "drop"', 'mixed = "keep"'))
     refused = run("split-report", path, table)
@@ -239,10 +281,10 @@ def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant
     assert run("split-report", path, table).exit_code == 0
     other = table.parent / "other.csv"
     other.write_text(HEADER + "\n".join(rows(clips=5)) + "\nnew.mp4,0,,,,,sit,p\n")
-    told = run("split-report", path, other)
-    assert "The split was made from another table than this." in told.stdout
-    assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in told.stdout
-    assert "6 videos of the split are not in the table." in told.stdout
+    outcome = run("split-report", path, other)
+    assert "The split was made from a different table." in outcome.stdout
+    assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in outcome.stdout
+    assert "6 videos of the split are not in the table." in outcome.stdout
 
 
 def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path, table):
@@ -259,6 +301,7 @@ def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path
     assert made.classes.z1 == ("view:back", "view:left")
     assert set(made.classes.z2) == set(without.classes.known_train)
     assert (made.tags, without.tags) == (made.classes.z1, ())
-    assert "Z1 is tags: they decide nothing, and novelty is not read from them" in " ".join(
-        beside.stdout.split()
+    assert (
+        "Z1 holds the tags: they count neither as known nor as novel, and novelty does not depend on them"
+        in " ".join(beside.stdout.split())
     )

@@ -1,6 +1,7 @@
-"""`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
+"""`mule compare` and `mule evaluate run` on the command line: what they print, what they write, and their exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from made_films import two_in_each_film, write_films
 from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
 from typer.testing import CliRunner
 
-from mule.cli import show_compare
-from mule.cli.compare import compare
+from mule.cli.compare import compare_experiments
 from mule.cli.evaluate import app as evaluate_app
 from mule.cli.main import app as main_app
+from mule.cli.printing import without_place
 from mule.comparison import equal
+from mule.comparison.contestants import load_contestants, load_start
 from mule.core.config import StageData, experiment_toml
+from mule.novelty.combining import DECIDING_SCORE
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
 
@@ -24,7 +27,7 @@ def app():
     """The whole command; its group answers wrong input with exit code 2."""
     grouped = typer.Typer(cls=main_app.info.cls, no_args_is_help=True)
     grouped.callback()(lambda: None)
-    grouped.command("compare")(compare)
+    grouped.command("compare")(compare_experiments)
     grouped.add_typer(evaluate_app, name="evaluate")
     return grouped
 
@@ -44,7 +47,7 @@ def files(root, tmp_path_factory):
     return folder
 
 
-def said(result):
+def printed(result):
     return " ".join((result.output + result.stderr).split())
 
 
@@ -53,7 +56,7 @@ def compared(app, files, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     names = [str(files / f"{name}.toml") for name in ("linear", "dirichlet")]
     result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW, "--pictures"])
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, printed(result)
     return out, names, result
 
 
@@ -68,13 +71,13 @@ def compared(app, files, tmp_path_factory):
     ],
 )
 def test_a_page_shows_commands_without_places_of_this_machine(argument, shown):
-    assert show_compare.without_place(argument) == shown
+    assert without_place(argument) == shown
 
 
-def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
+def test_a_comparison_prints_its_progress_and_writes_its_files(compared):
     out, _, result = compared
     for part in ("linear-A-s0 started", "dirichlet-A-s0 finished, 2 of 2", "AUROC", "enn", "results.md"):
-        assert part in said(result)
+        assert part in printed(result)
     for name in ("tables.md", "tables.csv", "tables.tex", "results.md", "figures/roc.png"):
         assert (out / name).stat().st_size > 100
     assert not [path for path in out.rglob(".*") if path.is_file()]  # nothing half-written
@@ -85,7 +88,7 @@ def test_the_same_command_again_works_on_no_row(app, compared):
     before = times_of(out / "rows")
     result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW])
     assert result.exit_code == 0
-    assert "2 rows are finished already and stay as they are" in said(result)
+    assert "2 rows are finished already and stay as they are" in printed(result)
     assert times_of(out / "rows") == before
 
 
@@ -99,13 +102,13 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
         "1 of 2 rows failed",
         "1 epochs instead of 2",
     ):
-        assert part in said(result)
+        assert part in printed(result)
     assert "broken-A-s0" in (tmp_path / "results.md").read_text()
     assert (tmp_path / "rows" / "linear-A-s0" / "results" / "test-uniform.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "a comparison needs experiments; none was given"),
         (["none.toml", "neither.toml"], "neither.toml: must be an experiment in TOML"),
@@ -120,17 +123,17 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
         (["linear.toml", "--judge-by", "PE"], "a score must be given like"),
         (["linear.toml", "--against", "nobody"], "a method must be one of slowfast; got nobody"),
         (["linear.toml", "--judge-by", "slowfast=magic"], "a score must be one of PE"),
-        (["--quick"], "--quick without experiments takes those in the folder experiments"),
+        (["stag"], "stag: must be an experiment in TOML that can be read"),
     ],
 )
 def test_wrong_input_ends_with_code_two_and_leaves_nothing(
-    app, files, tmp_path, monkeypatch, arguments, told
+    app, files, tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
     named = [str(files / each) if each.endswith(".toml") else each for each in arguments]
     result = CliRunner().invoke(app, ["compare", *named, "--out", str(tmp_path / "out"), *FEW])
     assert result.exit_code == 2
-    assert told in said(result)
+    assert message in printed(result)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,9 +146,9 @@ def test_steps_are_counted_on_a_split_that_is_given_and_the_experiments_own_need
     command = ["compare", str(files / "table.toml"), *settings]
     result = CliRunner().invoke(app, [*command, "--split", "other.toml", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "got 7, and an epoch of gradient steps is table 2" in said(result)
+    assert "got 7, and an epoch of gradient steps is table 2" in printed(result)
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert "split.toml: must be a split" in said(result)
+    assert "split.toml: must be a readable split" in printed(result)
 
 
 def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
@@ -156,11 +159,11 @@ def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
     )
     assert result.exit_code == 2
     for part in ("linear-A-s0: optimizer.lr was 0.001, is 0.5", "compare in another folder (--out)"):
-        assert part in said(result)
+        assert part in printed(result)
     assert times_of(out) == before
 
 
-def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, compared):
+def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_requested(app, compared):
     out, _, _ = compared
     run_dir = out / "rows" / "dirichlet-A-s0"
     command = [
@@ -177,23 +180,48 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
     result = CliRunner().invoke(app, [*command, "--test-clips", str(TEST_CLIPS), "--resamples", "10"])
     assert result.exit_code == 0
     for part in ("test-counter", "vacuity", "left out: NE (a Dirichlet gives no evidence against an action)"):
-        assert part in said(result)
+        assert part in printed(result)
     written = json.loads((run_dir / "results" / "test-counter.json").read_text())
     assert list(written["scores"]) == ["vacuity"]
 
 
+def test_a_run_leads_with_who_would_be_flagged_and_shows_all_scores_on_demand(app, compared):
+    out, _, _ = compared
+    run_dir = out / "rows" / "linear-A-s0"
+    command = ["evaluate", "run", str(run_dir), "--split", "test-uniform", *FEW[2:]]
+    few = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    assert few.exit_code == 0, printed(few)
+    result = json.loads((run_dir / "results" / "test-uniform.json").read_text())
+    assert result["kind"] == "read"
+    assert DECIDING_SCORE in result["left_out"]  # too few held-out actors for its p-values
+    first = next(iter(result["scores"]))
+    shares = [f"{100 * result['scores'][first][key]:.1f} %" for key in ("known_flagged", "novel_flagged")]
+    sentence = f"test-uniform: {shares[0]} of known and {shares[1]} of novel people would be flagged as novel"
+    assert sentence in printed(few)
+    counts = re.findall(r"(\d+) of (\d+)[,.]", printed(few).partition("Flagged by novel action:")[2])
+    assert counts
+    assert all(int(num_flagged) <= int(num_people) for num_flagged, num_people in counts)
+    assert max(map(len, few.stdout.splitlines())) <= 80
+    assert "…" not in few.stdout
+    assert "relu-pe" not in few.stdout.split()
+    every = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
+    assert [name for name in result["scores"] if name not in every.stdout] == []
+    assert "left out: vacuity" in printed(every)
+
+
 @pytest.mark.parametrize(
-    ("folder", "options", "told"),
+    ("folder", "options", "message"),
     [
         ("none", [], "must be the folder of a run"),
         ("unfinished", [], "a finished run must have a card"),
         ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
         ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
-        ("linear-A-s0", ["--set", "system=mule"], "system cannot be set anew"),
+        ("linear-A-s0", ["--score", "joint-enrgy"], "Did you mean 'joint-energy'?"),
+        ("linear-A-s0", ["--set", "system=mule"], "system cannot be changed"),
     ],
 )
-def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
-    app, compared, tmp_path, folder, options, told
+def test_what_cannot_be_evaluated_is_reported_and_nothing_is_written(
+    app, compared, tmp_path, folder, options, message
 ):
     out, _, _ = compared
     run_dir = out / "rows" / folder
@@ -203,7 +231,7 @@ def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
     before = times_of(out), times_of(tmp_path)
     result = CliRunner().invoke(app, ["evaluate", "run", str(run_dir), *options, "--test-clips", "3"])
     assert result.exit_code == 2
-    assert told in said(result)
+    assert message in printed(result)
     assert (times_of(out), times_of(tmp_path)) == before
 
 
@@ -223,20 +251,18 @@ def test_rows_in_processes_of_their_own_find_what_rows_in_this_one_found(app, co
 
 
 def test_one_experiment_under_several_systems_is_as_many_contestants():
-    file = Path(__file__).resolve().parents[2] / "experiments" / "stage_mule.toml"
-    found = show_compare.contestants([file], [], ["mule", "dear"])
+    found = load_contestants([Path("stage")], [], ["mule", "dear"])
     assert [(each.name, each.experiment.system) for each in found] == [
-        ("stage_mule_mule", "mule"),
-        ("stage_mule_dear", "dear"),
+        ("stage_mule", "mule"),
+        ("stage_dear", "dear"),
     ]
-    (alone,) = show_compare.contestants([file], [], [])
-    assert (alone.name, alone.experiment) == ("stage_mule", found[0].experiment)
+    (alone,) = load_contestants([Path("stage")], [], [])
+    assert (alone.name, alone.experiment) == ("stage", found[0].experiment)
 
 
 def test_a_start_has_of_the_settings_of_rows_those_of_data_and_backbone_alone():
-    file = Path(__file__).resolve().parents[2] / "experiments" / "backbone_stage.toml"
     settings = ["data.train_clips=64", "training.epochs=1", "backbone.options.sees_motion=true"]
-    start = show_compare.start_of(file, settings).experiment
+    start = load_start(Path("stage"), settings).experiment
     assert isinstance(start.data, StageData)
-    assert (start.data.train_clips, start.training.epochs) == (64, 20)
+    assert (start.data.train_clips, start.training.epochs) == (64, 8)
     assert start.backbone.options == {"sees_motion": True}

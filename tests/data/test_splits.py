@@ -75,7 +75,7 @@ def test_an_edited_file_is_refused_and_taken_when_the_edit_is_meant(tmp_path, ed
     write_split(made(), path)
     path.write_text(path.read_text().replace(*edit))
     with pytest.raises(
-        AnnotationError, match=r"split.toml: the digest must be that of the content.*--accept-edits"
+        AnnotationError, match=r"split.toml: the digest must match the content.*--accept-edits"
     ):
         read_split(path)
     accepted = read_split(path, accept_edits=True)
@@ -97,11 +97,11 @@ def test_comments_and_blank_lines_are_no_edits(tmp_path):
         ("mule-split-1", "other", "format must be 'mule-split-1'; got 'other'"),
         ('mixed = "drop"', 'mixd = "drop"', "rules.mixd: Unexpected keyword argument"),
         ('mixed = "drop"', 'mixed = "dorp"', "rules.mixed: Input should be 'drop' or 'keep'"),
-        ("mixed_share = 0.5", "mixed_share = 0.0", "mixed_share must lie above 0 and at most at 1; got 0.0"),
-        ('  "a",', '  "b",', "an action must lie in one set, once; 'b' lie in more"),
-        ('  "w",', '  "v",', "a video must lie on one side, once; 'v' lie on more"),
+        ("mixed_share = 0.5", "mixed_share = 0.0", "mixed_share must be above 0 and at most 1; got 0.0"),
+        ('  "a",', '  "b",', "an action must be in one set, once; 'b' appear more often"),
+        ('  "w",', '  "v",', "a video must be on one side, once; 'v' appear more often"),
         ("seed = 0", "", "seed: Field required"),
-        ("seed = 0", "seed = [", "must be a split in TOML that can be read"),
+        ("seed = 0", "seed = [", "must be a readable split in TOML"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_by_file_and_key(tmp_path, old, new, words):
@@ -124,14 +124,17 @@ def test_all_problems_are_said_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ClassSets((), (), ("a",), ()), "some actions must be taught"),
-        (lambda: ClassSets(("a",), ("a",), (), ()), "'a' lie in more"),
-        (lambda: ClassSets(("a",), (), ("b",), ("b",)), "'b' lie in more"),
-        (lambda: SideVideos(("v", "v"), (), ()), "'v' lie on more"),
-        (lambda: Rules(val_share=0.5, test_share=0.5), "leave something for training; got 0.5 and 0.5"),
+        (lambda: ClassSets((), (), ("a",), ()), "at least one action must be taught"),
+        (lambda: ClassSets(("a",), ("a",), (), ()), "'a' appear more often"),
+        (lambda: ClassSets(("a",), (), ("b",), ("b",)), "'b' appear more often"),
+        (lambda: SideVideos(("v", "v"), (), ()), "'v' appear more often"),
+        (lambda: Rules(val_share=0.5, test_share=0.5), "leave actors for training; got 0.5 and 0.5"),
         (lambda: Rules(val_share=-0.1), "must be at least 0"),
-        (lambda: Rules(mixed_share=1.5), "at most at 1; got 1.5"),
-        (lambda: made(groups={"v": "g"}), "with groups every video must have one; 'w', 'x', 'y' have none"),
+        (lambda: Rules(mixed_share=1.5), "at most 1; got 1.5"),
+        (
+            lambda: made(groups={"v": "g"}),
+            "if videos have groups, every video must have one; 'w', 'x', 'y' have none",
+        ),
     ],
 )
 def test_a_split_that_contradicts_itself_cannot_be_made(make, words):

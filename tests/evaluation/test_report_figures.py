@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle, StepPatch
+from matplotlib.patches import StepPatch
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 from strategies import unchecked
 from torchmetrics.functional.classification import binary_calibration_error
@@ -32,15 +32,6 @@ from mule.evaluation.figures import (
     roc_figure,
     score_figure,
 )
-from mule.evaluation.training_figures import (
-    Cost,
-    Curve,
-    EvidenceHistory,
-    RunCurves,
-    cost_figure,
-    evidence_figure,
-    training_figure,
-)
 from mule.metrics import operating_curve
 
 FEW_HOSTILE = ["$x_1^2$ $", "_hidden", "<b>{brace}\\n|%", "line\nbreak"]
@@ -61,17 +52,6 @@ def flagged(novelty, is_novel):
 def method_curves(name, num_trials=1):
     trials = tuple(flagged(*scored_actors(seed)) for seed in range(num_trials))
     return MethodCurves(name, trials, area=0.75)
-
-
-def training_run(name, num_points=20):
-    steps = np.arange(num_points)
-    curve = Curve(steps, np.exp(-steps / 10.0))
-    return RunCurves(name, {"loss": curve, "hsic": curve, "dead": curve})
-
-
-def evidence_history(name):
-    counts = np.random.default_rng(0).integers(0, 50, (4, 6))
-    return EvidenceHistory(name, np.arange(0, 400, 100), np.geomspace(0.1, 100, 7), counts)
 
 
 def class_scores(names, num_actors=200):
@@ -97,9 +77,6 @@ def drawn_by_every_function(names):
         ),
         "reliability": reliability_figure([(name, found) for name in names], styles=styles),
         "classes": class_novelty_figure(class_scores(names)),
-        "training": training_figure([training_run(name) for name in names], styles=styles, tolerance=1e-3),
-        "evidence": evidence_figure([evidence_history(name) for name in names]),
-        "costs": cost_figure([Cost(name, 0.5, 0.1, 2_000_000_000) for name in names], styles=styles),
     }
 
 
@@ -120,10 +97,6 @@ def data_lines(axes):
 
 def histograms(axes, *, is_filled):
     return [each for each in axes.patches if isinstance(each, StepPatch) and each.get_fill() is is_filled]
-
-
-def bar_lengths(axes):
-    return [each.get_width() for each in axes.patches if isinstance(each, Rectangle)]
 
 
 @pytest.mark.parametrize("names", [[], ["MULE"], FEW_HOSTILE], ids=["nobody", "one", "hostile names"])
@@ -302,32 +275,6 @@ def test_class_scores_must_fit_together():
         ClassScores("a", ("sit", "run", "lie"), np.array([False]), np.zeros(2), np.zeros((2, 1), dtype=bool))
     with pytest.raises(NotFinite, match="1 of 2 actors"):
         ClassScores("a", ("sit",), np.array([False]), np.array([0.0, np.nan]), np.ones((2, 1), dtype=bool))
-
-
-def test_training_has_one_panel_per_recorded_number_and_one_line_per_run():
-    names = ["a", "b"]
-    figure = training_figure([training_run(name) for name in names], styles=method_styles(names))
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["loss", "HSIC (static bias)", "share of dead outputs"]  # fmt: skip
-    assert [len(data_lines(axes)) for axes in figure.axes] == [2, 2, 2]
-    (_, values), _ = data_lines(figure.axes[0])[0]
-    np.testing.assert_array_equal(values, training_run("a").curves["loss"].values)
-
-
-def test_a_long_curve_is_smoothed_upon_itself():
-    figure = training_figure([training_run("a", 1000)], styles=method_styles(["a"]))
-    assert [points.shape for points, _ in data_lines(figure.axes[0])] == [(2, 1000), (2, 50)]
-
-
-def test_evidence_must_be_counted_per_step_and_bin():
-    with pytest.raises(ShapeError, match=r"\(2, 3\); got \(2, 4\)"):
-        EvidenceHistory("a", np.arange(2), np.arange(4.0), np.zeros((2, 4), dtype=int))
-
-
-def test_bars_are_as_long_as_what_they_cost():
-    costs = [Cost("a", 0.5, 0.1, 2_000_000_000), Cost("b", 1.5, float("nan"), 1_000_000_000)]
-    left, right = cost_figure(costs, styles=method_styles(["a", "b"])).axes
-    assert bar_lengths(left) == [0.5, 1.5]
-    assert bar_lengths(right) == [2.0, 1.0]
 
 
 def test_a_method_has_the_same_style_in_every_figure_and_no_two_share_one():

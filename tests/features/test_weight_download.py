@@ -32,19 +32,15 @@ class Publisher:
     def __init__(self):
         self.address = ""
         self.content = CONTENT
-        self.tag = '"first"'
-        self.knows_ranges = True
         self.drop_after = []
         """Bytes after which each of the next answers breaks off."""
         self.status = None
         self.redirect_to = None
         self.length = None
-        self.asked = []
-        """The Range of every request."""
+        self.num_requests = 0
 
     def answer(self, request):
-        wanted = request.headers["Range"]
-        self.asked.append(wanted)
+        self.num_requests += 1
         if self.redirect_to:
             request.send_response(302)
             request.send_header("Location", self.redirect_to)
@@ -53,19 +49,8 @@ class Publisher:
         if self.status:
             request.send_error(self.status)
             return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.knows_ranges else 0
-        start = start if request.headers["If-Range"] in (None, self.tag) else 0
-        if start >= len(self.content):
-            request.send_response(416)
-            request.send_header("Content-Range", f"bytes */{len(self.content)}")
-            request.end_headers()
-            return
-        body = self.content[start:]
-        request.send_response(206 if start else 200)
-        if start:
-            request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
-        if self.tag:
-            request.send_header("ETag", self.tag)
+        body = self.content
+        request.send_response(200)
         request.send_header("Content-Length", str(self.length or len(body)))
         request.end_headers()
         request.wfile.write(body[: self.drop_after.pop(0)] if self.drop_after else body)
@@ -107,7 +92,7 @@ def test_a_file_is_fetched_whole_and_found_again_without_asking(publisher, tmp_p
     assert (pulled.sha256, pulled.is_checked, pulled.was_there) == (SHA256, False, False)
     again = pull(Card(publisher.address, hash_prefix=SHA256[:8]), folder, offline=True)
     assert (again.sha256, again.is_checked, again.was_there) == (SHA256, True, True)
-    assert len(publisher.asked) == 1
+    assert publisher.num_requests == 1
     assert names_in(folder) == ["some_weights.pth"]
 
 
@@ -117,65 +102,27 @@ def test_progress_rises_to_the_whole(publisher, tmp_path):
     assert told == [*((done, len(CONTENT)) for done in range(1000, 10001, 1000)), (10240, 10240)]
 
 
-def test_a_connection_that_breaks_is_taken_up_where_it_broke(publisher, tmp_path):
+def test_a_connection_that_breaks_is_tried_again_from_the_start(publisher, tmp_path):
     publisher.drop_after = [3000, 2500]
     pulled = pull(Card(publisher.address, sha256=SHA256), tmp_path)
     assert pulled.path.read_bytes() == CONTENT
-    assert publisher.asked == [None, "bytes=3000-", "bytes=5500-"]
+    assert publisher.num_requests == 3
     assert names_in(tmp_path) == ["some_weights.pth"]
 
 
-def test_what_came_before_the_connection_broke_for_good_is_used_next_time(publisher, tmp_path):
+def test_a_connection_that_breaks_for_good_leaves_nothing_behind(publisher, tmp_path):
     publisher.drop_after = [3000, 0, 0]
-    with pytest.raises(
-        DownloadError, match=r"broke 3 times \(after 3000 of 10240 bytes\)\. What came is kept"
-    ):
+    with pytest.raises(DownloadError, match=r"broke 3 times \(.*10240 more expected.*Try again later"):
         pull(Card(publisher.address), tmp_path)
-    assert names_in(tmp_path) == ["some_weights.pth.part", "some_weights.pth.part-tag"]
+    assert names_in(tmp_path) == []
     assert pull(Card(publisher.address), tmp_path).path.read_bytes() == CONTENT
-    assert publisher.asked[-1] == "bytes=3000-"
-    assert names_in(tmp_path) == ["some_weights.pth"]
-
-
-def broken_off(publisher, folder):
-    publisher.drop_after = [3000, 0, 0]
-    with pytest.raises(DownloadError):
-        pull(Card(publisher.address), folder)
-
-
-def test_a_server_that_knows_no_ranges_sends_everything_again(publisher, tmp_path):
-    publisher.knows_ranges = False
-    broken_off(publisher, tmp_path)
-    assert pull(Card(publisher.address), tmp_path).path.read_bytes() == CONTENT
-
-
-def test_a_file_that_changed_in_between_is_fetched_from_the_start(publisher, tmp_path):
-    broken_off(publisher, tmp_path)
-    publisher.content, publisher.tag = CONTENT[::-1], '"second"'
-    assert pull(Card(publisher.address), tmp_path).path.read_bytes() == CONTENT[::-1]
-
-
-@pytest.mark.parametrize("tag", [None, 'W/"weak"'])
-def test_a_part_of_unknown_version_is_not_continued(publisher, tmp_path, tag):
-    publisher.tag = tag
-    broken_off(publisher, tmp_path)
-    assert pull(Card(publisher.address), tmp_path).path.read_bytes() == CONTENT
-    assert set(publisher.asked) == {None}
-
-
-@pytest.mark.parametrize(("length", "rest"), [(len(CONTENT), 0), (len(CONTENT) + 7, 1)])
-def test_a_part_that_is_whole_already_or_too_long_ends_well(publisher, tmp_path, length, rest):
-    (tmp_path / "some_weights.pth.part").write_bytes((CONTENT + b"surplus")[:length])
-    (tmp_path / "some_weights.pth.part-tag").write_text(publisher.tag)
-    assert pull(Card(publisher.address), tmp_path).path.read_bytes() == CONTENT
-    assert len(publisher.asked) == 1 + rest
 
 
 def test_a_body_shorter_than_announced_never_becomes_the_file(publisher, tmp_path):
-    publisher.length, publisher.tag = len(CONTENT) + 50, None
-    with pytest.raises(DownloadError, match=r"after 10240 of 10290 bytes"):
+    publisher.length = len(CONTENT) + 50
+    with pytest.raises(DownloadError, match=r"10240 bytes read, 50 more expected"):
         pull(Card(publisher.address), tmp_path)
-    assert "some_weights.pth" not in names_in(tmp_path)
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("known", [{"sha256": "0" * 64}, {"hash_prefix": "00000000"}])
@@ -187,10 +134,10 @@ def test_a_file_with_another_checksum_is_thrown_away(publisher, tmp_path, known)
 
 def test_a_file_that_was_damaged_on_disk_is_noticed_and_left_to_its_owner(publisher, tmp_path):
     (tmp_path / "some_weights.pth").write_bytes(CONTENT[:-1])
-    with pytest.raises(DownloadError, match="Have it removed and pull again"):
+    with pytest.raises(DownloadError, match="Delete it and pull again"):
         pull(Card(publisher.address, sha256=SHA256), tmp_path)
     assert sha256_of(tmp_path / "some_weights.pth") != SHA256
-    assert publisher.asked == []
+    assert publisher.num_requests == 0
 
 
 @pytest.mark.parametrize(
@@ -202,19 +149,19 @@ def test_a_refusal_leaves_nothing_behind(publisher, tmp_path, status, requests, 
     with pytest.raises(DownloadError, match=complaint):
         pull(Card(publisher.address), tmp_path)
     assert names_in(tmp_path) == []
-    assert len(publisher.asked) == requests
+    assert publisher.num_requests == requests
 
 
 def test_without_a_network_the_message_says_what_to_do(publisher, tmp_path):
     nobody = "http://127.0.0.1:1/weights.pth"
     with pytest.raises(
         DownloadError,
-        match=r"127\.0\.0\.1 must be reachable; .*refused.* Is there a network\?.*bring the file",
+        match=r"127\.0\.0\.1 must be reachable; .*refused.* Is there a network\?.*download http",
     ):
         pull(Card(nobody), tmp_path)
-    with pytest.raises(DownloadError, match=r"must be there when offline; it is not\. Go online"):
+    with pytest.raises(DownloadError, match=r"must exist when offline; it does not\. Go online"):
         pull(Card(publisher.address), tmp_path, offline=True)
-    assert publisher.asked == []
+    assert publisher.num_requests == 0
     assert names_in(tmp_path) == []
 
 
@@ -225,13 +172,16 @@ def test_only_https_is_asked_directly_or_by_redirection(publisher, tmp_path, add
     with pytest.raises(DownloadError, match="addresses must begin with https://; got " + address):
         pull(Card(address), tmp_path)
     publisher.redirect_to = address
-    with pytest.raises(DownloadError, match=f"https://; got {address}|'{address}' is not allowed"):
+    with pytest.raises(DownloadError, match=f"https://; got {address}"):
         pull(Card(publisher.address), tmp_path)
     assert names_in(tmp_path) == []
 
 
 def test_a_card_without_address_says_where_the_file_is(tmp_path):
-    with pytest.raises(DownloadError, match=r"brought to .*some_weights\.pth by hand.* On a drive\."):
+    with pytest.raises(
+        DownloadError,
+        match=r"cannot be downloaded automatically; save it as .*some_weights\.pth.* On a drive\.",
+    ):
         pull(Card(None, note="On a drive."), tmp_path)
     place_of(Card(None), tmp_path).write_bytes(CONTENT)
     assert pull(Card(None), tmp_path).was_there
@@ -240,7 +190,7 @@ def test_a_card_without_address_says_where_the_file_is(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(publisher, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        DownloadError, match=r"file.some_weights\.pth: must be a place where a file can be written"
+        DownloadError, match=r"file.some_weights\.pth: cannot be written: (not a directory|file exists)"
     ):
         pull(Card(publisher.address), tmp_path / "file")
 

@@ -2,25 +2,21 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from made_outputs import made_outputs
 from tiny_rows import JUDGING, contestants, silent, times_of, watched_by_nobody
 
 from mule.comparison.compare import Asked, compare
-from mule.comparison.ensembles import ensemble_of, usual_lengths
 from mule.comparison.rows import planned_rows, take_over
-from mule.core.errors import MissingOutputs, RangeError, WeightsError
-from mule.core.records import Evidence
+from mule.core.errors import MissingOutputs, WeightsError
 from mule.evidence.head import exp_evidence
-from mule.inference.output_files import OutputsOf
 from mule.inference.remembering import reading_of, remembered_of
+from mule.inference.running import OutputsOf
 from mule.inference.score_rules import SCORE_NAMES, FisherRule, score_rule
 from mule.memory.search import weigh
-from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks
-from mule.rivals.scores.logits import joint_energy_novelty, max_logit_novelty
-from mule.rivals.scores.outputs import LinearReadout
+from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks, largest_logit_novelty
+from mule.rivals.scores.logits import joint_energy_novelty
 from mule.systems.catalogue import SYSTEMS
 from mule.watching.engine.judging import Judge
 
@@ -72,7 +68,7 @@ def test_what_decides_is_the_same_in_a_table_and_when_watching(sides):
     ours, rival = NETWORK_PARTS["exp-pe"](test.outputs).rank, joint_energy_novelty(test.outputs).rank
     torch.testing.assert_close(-torch.log(-ours), rival)  # one order, and the same number but for a logarithm
     largest = NETWORK_PARTS["max-logit"](test.outputs).rank
-    assert torch.equal(largest, max_logit_novelty(test.outputs).rank.double())
+    assert torch.equal(largest, largest_logit_novelty(test.outputs).rank.double())
     assert DECIDING_SCORE in SCORE_NAMES
 
 
@@ -141,45 +137,6 @@ def test_outputs_with_more_passes_hold_those_with_fewer(done):
     assert two.dropout_logits is not None
     assert torch.equal(two.dropout_logits, three.dropout_logits[:2])
     assert none.dropout_logits is None
-    assert "no passes" in none.not_stored["dropout_logits"]
+    assert "switched off" in none.not_stored["dropout_logits"]
     assert torch.equal(none.outputs, three.outputs)
     assert times_of(row[0] / "outputs") == before
-
-
-def with_readout(outputs, seed):
-    weight = torch.randn(3, outputs.features.shape[1], generator=torch.Generator().manual_seed(seed))
-    bias = torch.randn(3, generator=torch.Generator().manual_seed(seed + 1))
-    logits = outputs.features @ weight.T + bias
-    return replace(
-        outputs,
-        outputs=logits,
-        evidence=Evidence(exp_evidence(logits), exp_evidence(-logits)),
-        readout=LinearReadout(weight, bias),
-    )
-
-
-def test_an_ensemble_is_one_network_whose_logits_are_the_mean(sides):
-    members = [with_readout(sides[0], seed) for seed in (1, 5)]
-    members[1] = replace(
-        members[1],
-        features=100 * members[1].features,
-        readout=LinearReadout(members[1].readout.weight / 100, members[1].readout.bias),
-    )
-    together = ensemble_of(members, usual_lengths(members))
-    expected = (members[0].outputs + members[1].outputs) / 2
-    torch.testing.assert_close(together.outputs, expected)
-    assert together.readout is not None
-    torch.testing.assert_close(
-        together.features @ together.readout.weight.T + together.readout.bias, expected, rtol=1e-4, atol=1e-4
-    )
-    halves = together.features.square().sum(dim=0).reshape(2, -1).sum(dim=1)
-    assert halves[0].item() == pytest.approx(halves[1].item(), rel=0.01)  # neither outweighs the other
-
-
-def test_an_ensemble_of_other_actors_or_of_two_outputs_per_action_is_refused(sides):
-    other = replace(sides[0], clip_index=np.flip(sides[0].clip_index).copy())
-    with pytest.raises(RangeError, match="same actors"):
-        ensemble_of([sides[0], other], [1.0, 1.0])
-    two = made_outputs(90, seed=0, kind="independent")
-    with pytest.raises(MissingOutputs, match="one logit per action"):
-        ensemble_of([two, two], [1.0, 1.0])

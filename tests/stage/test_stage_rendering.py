@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stage_digest import STAGE_1_SHA256, benchmark_digest, clip_digest
 
 from mule.core.errors import RangeError
 from mule.stage import rendering
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS, SCENES
-from mule.stage.digest import STAGE_1_SHA256, benchmark_digest, clip_digest
 from mule.stage.plans import Plan, ScenePlan
 from mule.stage.rendering import render, render_chunks
 from mule.stage.takes import TakeRecipe, action_plan, plan_take

@@ -1,4 +1,4 @@
-"""`mule train` on the command line: what it says, and the code it ends with."""
+"""`mule train` on the command line: what it prints, and its exit code."""
 
 import pytest
 import typer
@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app as main_app
 from mule.cli.train import train
-from mule.core.config import experiment_from, experiment_toml
+from mule.core.config import experiment_from, experiment_toml, load_experiment
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def run(app, *arguments):
     return CliRunner().invoke(app, ["train", *map(str, arguments)])
 
 
-def test_a_training_says_how_it_went_and_refuses_the_folder_the_second_time(app, experiment, tmp_path):
+def test_a_training_prints_its_progress_and_refuses_the_folder_the_second_time(app, experiment, tmp_path):
     first = run(app, experiment, "--out", tmp_path / "run")
     assert first.exit_code == 0, first.output
     assert "mAP of known actions" in first.output
@@ -65,3 +65,11 @@ def test_a_loss_that_is_not_finite_ends_with_code_two_and_what_to_do(app, experi
     assert result.exit_code == 2
     assert "training stopped at step" in result.output
     assert "lower optimizer.lr" in result.output
+
+
+def test_a_system_can_be_chosen_and_names_the_run(app, experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(app, experiment, "--system", "bce-aco-r", "--set", "training.epochs=1")
+    assert result.exit_code == 0, result.output
+    trained = load_experiment(tmp_path / "runs" / "tiny_bce-aco-r" / "experiment.toml")
+    assert trained.system == "bce-aco-r"

@@ -9,7 +9,7 @@ from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
 from mule.core.config import StageData
 from mule.core.errors import DetectorError, RangeError, VideoError
-from mule.inference.output_files import OutputsOf
+from mule.inference.running import OutputsOf
 from mule.training.build import load_run
 from mule.video.reading import Clip
 from mule.watching.engine.finding import Scene

@@ -19,7 +19,6 @@ from mule.comparison.controls import control_note, with_control
 from mule.comparison.equal import gradient_steps
 from mule.comparison.figures import CAPTIONS
 from mule.comparison.promise import promise_kept
-from mule.comparison.results_pages import EVERY_SCORE_ON, JUDGED_TITLE
 from mule.comparison.sheets import (
     Findings,
     FinishedRow,
@@ -152,9 +151,8 @@ OF_TABLES = (
 )
 NOT_THE_PAPER = (
     "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
-    "Kinetics, and GPUs; the experiments are `experiments/ava_r50.toml`, `ava_r101.toml`, `charades_r50.toml` and "
-    "`charades_r101.toml`, and with the data at hand the command is `mule compare experiments/ava_r50.toml … "
-    "--set data.root=DIR`."
+    "Kinetics, and GPUs; the experiments are `ava` and `charades`, and with the data at hand the command is "
+    "`mule compare ava --system NAME … --set data.root=DIR`."
 )
 
 
@@ -201,7 +199,7 @@ def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]
     tables: dict[str, tuple[str, Sheet | None]] = {
         "paper": ("The paper's table", _without_spread(paper_sheet(paper_comparison(findings, side)))),
         "judged": (
-            JUDGED_TITLE,
+            "Each method by the score it is judged by",
             _also_noted(score_sheet(judged), control_note(judged)),
         ),
         "differences": (f"Differences from {reference}", found),
@@ -212,7 +210,7 @@ def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]
         ),
         "promise": ("Known actors flagged, where 5 % are promised", promise_kept(findings, side)),
         "networks": networks,
-        "rivals": (f"{EVERY_SCORE_ON}{reference}", score_sheet(_only(every, reference))),
+        "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
     }
     return {name: (title, sheet) for name, (title, sheet) in tables.items() if sheet is not None}

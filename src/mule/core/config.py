@@ -232,16 +232,30 @@ class Experiment(Settings):
     loading: LoadingSettings = LoadingSettings()
 
 
+PACKAGED = Path(__file__).resolve().parents[1] / "experiments"
+"""The experiments that come with the package."""
+
+
+def experiment_file(name: Path) -> Path:
+    """Return the file of an experiment: the packaged one for a bare name such as `stage`, else the path itself."""
+    packaged = PACKAGED / f"{name}.toml"
+    is_bare = len(name.parts) == 1 and not name.suffix and not name.is_file()
+    return packaged if is_bare and packaged.is_file() else name
+
+
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment of a file, with `a.b=c` set on top of it.
+    """Load an experiment from a file, or by the name of a packaged one, with `a.b=c` set on top of it.
 
     Raises:
         ConfigError: the file cannot be read, or some keys or values are wrong; all of them are named.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(experiment_file(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: must be an experiment in TOML that can be read; {error}.") from None
+        names = ", ".join(sorted(each.stem for each in PACKAGED.glob("*.toml")))
+        raise ConfigError(
+            f"{path}: must be an experiment in TOML that can be read; {error}. Give a file, or one of {names}."
+        ) from None
     for override in overrides:
         _set(content, override)
     return experiment_from(content, source=path.name)

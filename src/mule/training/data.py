@@ -294,19 +294,27 @@ def video_clips(
     data: TableData, found: TableSides, side: str, *, short_side_px: int | None = None
 ) -> VideoClips:
     """The clips of one side; in training those of a whole video are drawn anew each time."""
-    shape = ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames)
-    reading = ClipReading(
-        shape=shape,
-        frame_rate=frame_rate(data),
-        num_views=None if side == "train" else data.val_views,
-        short_side_px=short_side_px,
-    )
+    num_views = None if side == "train" else data.val_views
     return VideoClips(
         found.train_actors if side == "train" else found.sides.val.actors,
         found.videos,
         classes=found.split.classes.known_train,
-        reading=reading,
+        reading=clip_reading(data, num_views=num_views, short_side_px=short_side_px),
         objects=found.objects,
+    )
+
+
+def clip_reading(
+    data: StageData | TableData, *, num_views: int | None, short_side_px: int | None
+) -> ClipReading:
+    """How clips are read from videos; networks of rendered clips skip frames in their view, not here."""
+    is_stage = isinstance(data, StageData)
+    stride_frames = 1 if is_stage else data.stride_frames
+    return ClipReading(
+        shape=ClipShape(data.num_frames, stride_frames, num_slow_frames=data.num_frames),
+        frame_rate=None if is_stage else frame_rate(data),
+        num_views=num_views,
+        short_side_px=short_side_px,
     )
 
 

@@ -1,0 +1,403 @@
+"""Mutation testing: change one operator or number at a time and see whether a test notices.
+
+    python -m bench.mutants                              every mutant of every room; resumes where it stopped
+    python -m bench.mutants evidence objective           only these rooms
+    python -m bench.mutants --sample 200 --seed 1        a random sample
+    python -m bench.mutants --minutes 20 --write         stop after 20 minutes; update docs/MUTANTS.md
+
+A mutant runs against the tests of its room and `tests/paper`: first the modules that import the mutated file, then the
+others. Mutants live in a copy of the repository under `build/mutants`; the working tree is never touched. Verdicts are
+kept in `build/mutants/verdicts.jsonl` and hold until the mutated file or its tests change.
+"""
+
+import argparse
+import ast
+import copy
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SCRATCH = REPOSITORY / "build" / "mutants"
+PAGE = REPOSITORY / "docs" / "MUTANTS.md"
+REASONS = REPOSITORY / "bench" / "mutants.toml"
+"""Why survivors do not matter, by mutant."""
+ROOMS = ("evidence", "novelty", "objective", "memory", "relations", "evaluation")
+LEAST_TIMEOUT_S = 120.0
+ALLOWED_SLOWDOWN = 5.0
+"""A mutant that takes this many times as long as the tests themselves hangs, and counts as killed."""
+
+BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
+COMPARE = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+CALLS = {"min": "max", "max": "min", "amin": "amax", "amax": "amin", "any": "all", "all": "any"}
+CALLS |= {"argmin": "argmax", "argmax": "argmin", "logical_or": "logical_and", "logical_and": "logical_or"}
+
+
+class Mutant(NamedTuple):
+    """One change to one file."""
+
+    file: str
+    """Relative to the repository."""
+    line: int
+    change: str
+    """Code before and after, in one line."""
+    number: int
+    """Among mutants of this file on this line with this change."""
+    source: str
+
+    @property
+    def name(self) -> str:
+        """Identifies the mutant while its line stays the same."""
+        return f"{self.file}:{self.line} {self.change}" + (f" #{self.number}" if self.number else "")
+
+
+class Verdict(NamedTuple):
+    """What the tests made of a mutant."""
+
+    name: str
+    key: str
+    is_killed: bool
+    seconds: float
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Every mutant of one file, in the order of its lines."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    seen = Counter[tuple[int, str]]()
+    for node in _code(tree):
+        for replacement in _replacements(node):
+            line = getattr(node, "lineno", 0)
+            change = f"`{_shown(node)}` → `{_shown(replacement)}`"
+            number, seen[line, change] = seen[line, change], seen[line, change] + 1
+            mutated = _Swap(node, replacement).visit(copy.deepcopy(tree))
+            source = ast.unparse(ast.fix_missing_locations(mutated)) + "\n"
+            yield Mutant(str(path.relative_to(REPOSITORY)), line, change, number, source)
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs: no annotations, no texts, nothing inside `raise`."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "type_params", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            is_code = isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr))
+            if is_code and not _is_type_alias(child):
+                yield child
+                yield from _code(child)
+
+
+def _is_type_alias(node: ast.AST) -> bool:
+    """`Boxes = Float[...]` at module level has no behaviour to test."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Subscript):
+        return False
+    named = node.value.value
+    return isinstance(named, ast.Name) and named.id in {
+        "Float",
+        "Int",
+        "Bool",
+        "Shaped",
+        "Literal",
+        "Callable",
+    }
+
+
+def _replacements(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.BinOp(left, op, right) if type(op) in BINARY:
+            yield ast.BinOp(left, BINARY[type(op)](), right)
+        case ast.Compare(left, [op], right) if type(op) in COMPARE:
+            yield ast.Compare(left, [COMPARE[type(op)]()], right)
+        case ast.BoolOp(op, values):
+            yield ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
+        case ast.UnaryOp(ast.USub() | ast.Not() | ast.Invert(), operand):
+            yield operand
+        case ast.IfExp(test, body, orelse):
+            yield ast.IfExp(test, orelse, body)
+        case _:
+            yield from _other_names_and_numbers(node)
+
+
+def _other_names_and_numbers(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Constant(bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield ast.Constant(value + 1)
+        case ast.Attribute(owner, name, context) if name in CALLS:
+            yield ast.Attribute(owner, CALLS[name], context)
+        case ast.Call(ast.Name(name), arguments, keywords) if name in CALLS:
+            yield ast.Call(ast.Name(CALLS[name], ast.Load()), arguments, keywords)
+
+
+class _Swap(ast.NodeTransformer):
+    """Puts the replacement where the node is; copies of a tree are told apart by position."""
+
+    def __init__(self, node: ast.AST, replacement: ast.AST) -> None:
+        self._place, self._replacement = _place(node), replacement
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if _place(node) == self._place:
+            return copy.deepcopy(self._replacement)
+        return super().generic_visit(node)
+
+
+def _place(node: ast.AST) -> tuple[object, ...]:
+    ends = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return (type(node), *(getattr(node, end, None) for end in ends))
+
+
+def _shown(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split()).replace("`", "'").replace("|", "∣")
+    return text if len(text) <= 70 else text[:69] + "…"
+
+
+class Tests(NamedTuple):
+    """The test modules of a room, those that import the mutated file first."""
+
+    near: list[str]
+    rest: list[str]
+
+
+def tests_of(room: str, file: str) -> Tests:
+    """The tests of a room and of the paper."""
+    module = file.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    modules = [
+        path
+        for folder in (room, "paper")
+        for path in sorted((REPOSITORY / "tests" / folder).glob("test_*.py"))
+    ]
+    near = [path for path in modules if module in path.read_text(encoding="utf-8")]
+    rest = [path for path in modules if path not in near]
+    return Tests(*([str(path.relative_to(REPOSITORY)) for path in part] for part in (near, rest)))
+
+
+class Runner:
+    """Runs tests in forked children, in a copy of the repository: what tests import slowly is imported once."""
+
+    def __init__(self) -> None:
+        shutil.rmtree(SCRATCH / "copy", ignore_errors=True)
+        ignored = shutil.ignore_patterns("__pycache__")
+        for folder in ("src", "tests"):
+            shutil.copytree(REPOSITORY / folder, SCRATCH / "copy" / folder, ignore=ignored)
+        for folder in ("docs", "experiments", "examples", "bench", "studies"):
+            if (REPOSITORY / folder).is_dir():
+                (SCRATCH / "copy" / folder).symlink_to(REPOSITORY / folder)
+        for name in ("pyproject.toml", "README.md", "Makefile"):
+            shutil.copy(REPOSITORY / name, SCRATCH / "copy" / name)
+        self._stamp = time.time() - 10**6
+        self._baseline_s: dict[tuple[str, ...], float] = {}
+        self._import_slow_packages()
+
+    @staticmethod
+    def _import_slow_packages() -> None:
+        os.environ["OMP_NUM_THREADS"] = "1"
+        import matplotlib.pyplot  # noqa: F401 - imported here so that every child finds it in memory
+        import scipy.stats  # noqa: F401
+        import torch  # noqa: F401
+
+    def verdict(self, mutant: Mutant, tests: Tests, key: str) -> Verdict:
+        """Whether a test fails with the mutant in place."""
+        path = SCRATCH / "copy" / mutant.file
+        original = path.read_text(encoding="utf-8")
+        started_at = time.perf_counter()
+        self._put(path, mutant.source)
+        try:
+            is_killed = any(
+                modules and not self._passes(modules, self._timeout_s(modules))
+                for modules in (tests.near, tests.rest)
+            )
+        finally:
+            self._put(path, original)
+        return Verdict(mutant.name, key, is_killed, time.perf_counter() - started_at)
+
+    def measure(self, modules: Sequence[str]) -> None:
+        """Time these tests without a mutant; they must pass."""
+        if not modules or tuple(modules) in self._baseline_s:
+            return
+        started_at = time.perf_counter()
+        if not self._passes(modules, 3600.0):
+            raise SystemExit(f"tests must pass before they are mutated; these fail: {' '.join(modules)}")
+        self._baseline_s[tuple(modules)] = time.perf_counter() - started_at
+
+    def _timeout_s(self, modules: Sequence[str]) -> float:
+        return max(LEAST_TIMEOUT_S, ALLOWED_SLOWDOWN * self._baseline_s.get(tuple(modules), 0.0))
+
+    def _put(self, path: Path, source: str) -> None:
+        """Write with a time stamp of its own: two mutants of one size in one second would share bytecode."""
+        path.write_text(source, encoding="utf-8")
+        self._stamp += 2
+        os.utime(path, (self._stamp, self._stamp))
+
+    def _passes(self, modules: Sequence[str], timeout_s: float) -> bool:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os._exit(_pytest(modules))
+        ends_at = time.monotonic() + timeout_s
+        while time.monotonic() < ends_at:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status) == 0
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return False
+
+
+def _pytest(modules: Sequence[str]) -> int:
+    """Run tests in this child, silently, on the copy."""
+    import pytest
+
+    os.chdir(SCRATCH / "copy")
+    os.environ["PYTHONPATH"] = str(SCRATCH / "copy" / "src")
+    sys.path.insert(0, str(SCRATCH / "copy" / "src"))
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    try:
+        return int(pytest.main(["-x", "-q", "-p", "no:xdist", "-m", "not slow and not alone", *modules]))
+    except BaseException:  # a mutant may break anything, the test runner included
+        return 3
+
+
+def key_of(mutant: Mutant, tests: Tests) -> str:
+    """Changes when the mutated file or one of its tests does."""
+    digest = hashlib.sha256(mutant.source.encode())
+    for each in (*tests.near, *tests.rest):
+        digest.update((REPOSITORY / each).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_verdicts() -> dict[str, Verdict]:
+    """Verdicts of earlier runs by mutant; the last one counts."""
+    path = SCRATCH / "verdicts.jsonl"
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {verdict.name: verdict for verdict in (Verdict(**json.loads(line)) for line in lines)}
+
+
+def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict]:
+    """The verdict on each mutant, until the time is over."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    known, runner, found = read_verdicts(), Runner(), list[Verdict]()
+    ends_at = time.monotonic() + 60 * minutes
+    with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
+        for number, (room, mutant) in enumerate(chosen, start=1):
+            tests = tests_of(room, mutant.file)
+            key = key_of(mutant, tests)
+            earlier = known.get(mutant.name)
+            if earlier is not None and earlier.key == key:
+                found.append(earlier)
+                continue
+            if time.monotonic() > ends_at:
+                print(f"stopped after {minutes:g} minutes; the same command goes on")
+                break
+            for modules in tests:
+                runner.measure(modules)
+            verdict = runner.verdict(mutant, tests, key)
+            file.write(json.dumps(verdict._asdict(), ensure_ascii=False) + "\n")
+            file.flush()
+            found.append(verdict)
+            told = "killed" if verdict.is_killed else "SURVIVED"
+            print(f"{number}/{len(chosen)} {told} {verdict.seconds:.1f} s  {mutant.name}", flush=True)
+    return found
+
+
+def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: int, command: str) -> str:
+    """The page: how many mutants of each room tests kill, and every survivor with the reason why it may live."""
+    by_room: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_room.setdefault(verdict.name.split("/")[2], []).append(verdict)
+    lines = [
+        "# Mutants",
+        "",
+        f"Made by `{command}`. A mutant is the package with one operator or number changed; it is killed if a test of its "
+        f"room or of the paper fails. Tested: {len(verdicts)} of {num_mutants} mutants.",
+        "",
+        "| room | tested | killed | survived, harmless | survived |",
+        "| --- | --: | --: | --: | --: |",
+    ]
+    for room, its in sorted(by_room.items()):
+        alive = [each.name for each in its if not each.is_killed]
+        num_harmless = sum(_reason(name, reasons) is not None for name in alive)
+        share = (len(its) - len(alive)) / len(its)
+        lines.append(
+            f"| {room} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) | {num_harmless} | {len(alive) - num_harmless} |"
+        )
+    lines += ["", "## Survivors", "", "| mutant | why it does not matter |", "| --- | --- |"]
+    for verdict in sorted(verdicts):
+        if not verdict.is_killed:
+            lines.append(f"| {verdict.name} | {_reason(verdict.name, reasons) or '**no test notices**'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _reason(name: str, reasons: dict[str, str]) -> str | None:
+    """Reasons are kept by file and change, without the line, which moves."""
+    file, _, change = name.partition(" ")
+    return reasons.get(f"{file.rpartition(':')[0].removeprefix('src/mule/')} {change}")
+
+
+def read_reasons() -> dict[str, str]:
+    """Why survivors do not matter."""
+    import tomllib
+
+    return tomllib.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
+
+
+def main() -> None:
+    """Run the mutants that the command asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("rooms", nargs="*", default=list(ROOMS), metavar="ROOM")
+    parser.add_argument("--sample", type=int, help="test this many mutants, drawn at random from all rooms")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
+    parser.add_argument("--only", default="", help="only files whose path contains this")
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
+    parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md")
+    wanted = parser.parse_args()
+    every = [
+        (room, mutant)
+        for room in wanted.rooms
+        for path in sorted((REPOSITORY / "src" / "mule" / room).rglob("*.py"))
+        if wanted.only in str(path)
+        for mutant in mutants_of(path)
+    ]
+    chosen = (
+        every
+        if wanted.sample is None
+        else random.Random(wanted.seed).sample(every, min(wanted.sample, len(every)))
+    )
+    verdicts = run(chosen, minutes=wanted.minutes)
+    num_killed = sum(verdict.is_killed for verdict in verdicts)
+    print(
+        f"{num_killed} of {len(verdicts)} killed ({num_killed / max(len(verdicts), 1):.1%}); {len(every)} mutants in all"
+    )
+    if wanted.write:
+        command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
+        PAGE.write_text(
+            page(verdicts, read_reasons(), num_mutants=len(every), command=command), encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Composites as video files: tiles decoded side by side, scaled to one height, encoded together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import UInt8
+from torch import Tensor
+
+from mule.core.errors import VideoError
+from mule.data.table.table import ActorTable
+from mule.data.table.writing import write_actor_table
+from mule.video.clips import ClipWindow
+from mule.video.encode import VideoWriter
+from mule.video.reading import read_clips
+from studies.compose.composites import Composite, Source, composite_table, write_sources
+
+_FRAMES_AT_A_TIME = 16
+
+
+def write_composites(
+    table: ActorTable,
+    composites: Sequence[Composite],
+    folder: Path,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, str]:
+    """A data set of composites: `videos/`, `labels.csv`, `sources.csv`; those that could not be made, and why.
+
+    A video that ends before it says it does spoils its composite: a frame held to the end would not be real pixels.
+
+    Raises:
+        VideoError: the folder holds something already.
+        AnnotationError: a table cannot be written.
+    """
+    videos = folder / "videos"
+    if folder.is_dir() and any(folder.iterdir()):
+        raise VideoError(f"{folder}: composites must go to a folder of their own; there is something in it.")
+    try:
+        videos.mkdir(parents=True)
+    except OSError as error:
+        raise VideoError(f"{videos}: the folder must be made; {error.strerror}.") from None
+    failed: dict[str, str] = {}
+    for number, composite in enumerate(composites, start=1):
+        try:
+            write_composite(composite, videos / composite.name)
+        except VideoError as error:
+            failed[composite.name] = str(error)
+        if on_progress is not None:
+            on_progress(number, len(composites))
+    made = [composite for composite in composites if composite.name not in failed]
+    write_actor_table(composite_table(table, made), folder / "labels.csv")
+    write_sources(folder / "sources.csv", table, made)
+    return failed
+
+
+def write_composite(composite: Composite, path: Path) -> None:
+    """The composite as a video file.
+
+    Raises:
+        VideoError: a tile cannot be read as far as it is to be shown, or the file cannot be written.
+    """
+    sizes = composite.tile_sizes
+    size = (sizes[0][0], sum(cols for _, cols in sizes))
+    tiles = [
+        _tile_frames(tile, composite, tile_size)
+        for tile, tile_size in zip(composite.tiles, sizes, strict=True)
+    ]
+    with VideoWriter(path, size, composite.frame_rate) as writer:
+        for side_by_side in zip(*tiles, strict=True):
+            frames = torch.cat(side_by_side, dim=3)
+            writer.write(frames.permute(0, 2, 3, 1).contiguous().numpy())
+
+
+def _tile_frames(
+    tile: Source, composite: Composite, size: tuple[int, int]
+) -> Iterator[UInt8[Tensor, "frames channels rows cols"]]:
+    """The frames on screen in the tile's own video at the composite's times, some at a time."""
+    begin_s = tile.key_time_s - composite.key_time_s
+    times = [begin_s + number / composite.frame_rate for number in range(composite.num_frames)]
+    parts = [tuple(times[at : at + _FRAMES_AT_A_TIME]) for at in range(0, len(times), _FRAMES_AT_A_TIME)]
+    num_read = 0
+    for clip in read_clips(tile.video.source, [ClipWindow(part[0], part) for part in parts]):
+        if clip.num_clamped:
+            break
+        num_read += 1
+        yield F.interpolate(clip.frames, size=size, mode="bilinear", antialias=True)
+    if num_read < len(parts):
+        raise VideoError(
+            f"{tile.video.path}: a tile must be shown to {float(times[-1]):g} s; the video ends before."
+        )

@@ -1,0 +1,1 @@
+"""J-HMDB, AIRTLab and CAVIAR as tables of actors."""

@@ -1,0 +1,128 @@
+"""Far novelty: known actors of a run's test side against the actors of other videos, none of whom does a known action.
+
+test side ─ known actors ─────────────┬─▶ one side, judged as any other ─▶ beside the test side itself, mean over runs
+other videos ─ nobody a network knows ╯
+
+Other videos differ in camera, light and size too, so it is easier than an unknown action in videos of the same kind, and
+it is reported apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mule.core.config import Experiment
+from mule.core.errors import RangeError
+from mule.core.records import Evidence
+from mule.data.split.leakage import met_in_pretraining
+from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
+from mule.inference.outputs import SideOutputs
+from mule.inference.remembering import reading_of
+from mule.inference.results import SideResult
+from mule.inference.running import NO_PASSES, OutputsOf, weights_digest
+from mule.inference.score_rules import score_rules
+from mule.inference.sides import TRAIN, VAL, ActorTruth, sides_under_test
+from mule.training.data import Noted
+
+
+def judge_far(
+    run_dir: Path,
+    experiment: Experiment,
+    others: Mapping[str, SideOutputs],
+    *,
+    judging: Judging,
+    noted: Noted,
+) -> dict[str, SideResult]:
+    """A run's first test side as it is, and its known actors against those of other videos, by the same scores.
+
+    Args:
+        run_dir: the folder of a finished run.
+        experiment: its experiment, with the data where they now lie.
+        others: what the run says of the actors of other videos, by the name of these.
+        judging: how.
+        noted: is told what is being computed, and which names there resemble a known action.
+
+    Raises:
+        RangeError: nobody on the test side is known, or everybody in some other videos.
+    """
+    source, side = OutputsOf(run_dir, experiment), sides_under_test(experiment)[0]
+    train, val, test = (source.on(each, noted=noted) for each in (TRAIN, VAL, side))
+    for outputs in others.values():
+        for sentence in doubtful_names(test.classes, outputs.truth.classes):
+            noted(sentence)
+    model = weights_digest(run_dir)
+    read = reading_of(experiment.system, train, val, model=model)
+    yardstick = yardstick_of(score_rules(judging.scores), train, read(val))
+    shown = {side: test} | {
+        f"{side} against {name}": against_far(test, outputs) for name, outputs in others.items()
+    }
+    found: dict[str, SideResult] = {}
+    for name, outputs in shown.items():
+        facts = facts_unkept(experiment.system, name, model=model)
+        found[name], _ = judged(read(outputs), yardstick, judging=judging, facts=facts)
+    return found
+
+
+def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
+    """The known actors of a test side, then those of other videos who do no action of a known name, as novel ones.
+
+    Raises:
+        RangeError: on one of the sides there is nobody like that.
+    """
+    does_known = far.truth.labels[:, [name in test.classes for name in far.truth.classes]].any(axis=1)
+    known, novel = np.logical_not(test.truth.is_novel), np.logical_not(does_known)
+    if not (known.any() and novel.any()):
+        raise RangeError(
+            f"far novelty needs known actors and others who do none of their actions; got {int(known.sum())} and "
+            f"{int(novel.sum())}."
+        )
+    parts = (test.at(known), far.at(novel))
+    first, second = parts
+    return replace(
+        first,
+        outputs=torch.cat([each.outputs for each in parts]),
+        evidence=Evidence(
+            torch.cat([each.evidence.positive for each in parts]),
+            torch.cat([each.evidence.negative for each in parts]),
+        ),
+        features=torch.cat([each.features for each in parts]),
+        backbone_features=torch.cat([each.backbone_features for each in parts]),
+        dropout_logits=None,
+        labels=np.concatenate(
+            [first.labels, np.zeros((second.num_actors, first.labels.shape[1]), dtype=bool)]
+        ),
+        truth=_truth(first.truth, second.truth),
+        clip_names=(*first.clip_names, *second.clip_names),
+        clip_index=np.concatenate([first.clip_index, second.clip_index + len(first.clip_names)]),
+        not_stored={**first.not_stored, "dropout_logits": NO_PASSES},
+        num_skipped=first.num_skipped + second.num_skipped,
+    )
+
+
+def doubtful_names(known: Sequence[str], far: Sequence[str]) -> list[str]:
+    """A sentence for each known action that other videos may have under another name; nobody is left out for it.
+
+    >>> doubtful_names(["walk", "jump"], ["movement:walking", "jump"])
+    ["'movement:walking' reads like the known 'walk', and who does it counts as novel"]
+    """
+    others = [name for name in far if name not in known]
+    unshared = [name for name in known if name not in far]
+    return [
+        f"'{each.label}' reads like the known '{each.action}', and who does it counts as novel"
+        for each in met_in_pretraining(unshared, others)
+    ]
+
+
+def _truth(known: ActorTruth, far: ActorTruth) -> ActorTruth:
+    """Actions of both, each under its name; nobody on one side does what only the other has."""
+    classes = tuple(dict.fromkeys((*known.classes, *far.classes)))
+    labels = np.zeros((len(known.labels) + len(far.labels), len(classes)), dtype=bool)
+    for first, truth in ((0, known), (len(known.labels), far)):
+        columns = [classes.index(name) for name in truth.classes]
+        labels[first : first + len(truth.labels), columns] = truth.labels
+    is_novel = np.arange(len(labels)) >= len(known.labels)
+    boxes = np.concatenate([known.boxes_xyxy_unit, far.boxes_xyxy_unit])
+    return ActorTruth(classes, labels, is_novel, boxes, (*known.actor_ids, *far.actor_ids))
