@@ -131,7 +131,10 @@ def write_outputs(
     has_video = has_video and shown is not None and summary.num_moments > 0
     if has_video and shown is not None:
         told(ANNOTATED)
-        _annotate(folder / ANNOTATED, shown, moments, until_s=summary.end_s)
+        rate = video_facts(shown).frame_rate
+        end_s = summary.end_s + header.every_s  # a watch that was stopped saw no more
+        frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
+        write_annotated(folder / ANNOTATED, frames, moments, header=header, rate=rate)
     told(REPORT)
     write_page(
         folder / REPORT,
@@ -218,14 +221,6 @@ def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
     if (folder / KEY_FRAMES).is_file():
         return VideoFile(folder / KEY_FRAMES)
     return None if isinstance(source, LiveStream | FrameStream) else source
-
-
-def _annotate(path: Path, shown: VideoSource, moments: MomentsFile, *, until_s: float) -> None:
-    header = moments.header
-    rate = video_facts(shown).frame_rate
-    end_s = until_s + header.every_s  # a watch that was stopped saw no more
-    frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
-    write_annotated(path, frames, moments, header=header, rate=rate)
 
 
 def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool) -> PageVideo | None:
