@@ -48,7 +48,7 @@ def deciding(model: MuleModel) -> RelationModel:
     """
     if not isinstance(model.decide, RelationModel):
         raise RangeError(
-            f"only a network of pooling, relations and evidence can be exported; this one is a "
+            f"only a network of pooling, relations and evidence can be exported; this one is "
             f"{type(model.decide).__name__}. Use --runtime torch."
         )
     related_by(model.decide.relations)
