@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mule.core.files import write_file
 from mule.detection.boxes import iou_matrix
-from mule.stage.classes import SCENES, Scene, stage_split
+from mule.stage.classes import SCENE_KINDS, SceneKind, stage_split
 from mule.stage.export import LEAST_VISIBILITY
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import Size, StageClip, render_chunks
@@ -30,7 +30,7 @@ class Cast:
     num_known: int = 3
     num_novel: int = 1
     seconds: float = 12.0
-    scene: Scene | None = None
+    scene: SceneKind | None = None
     aspect: float = 4 / 3
 
 
@@ -43,7 +43,7 @@ def mixed_take(cast: Cast, index: int = 0) -> Plan:
                 num_actors=count,
                 classes=classes,
                 seed=cast.seed,
-                scene=cast.scene or SCENES[index % len(SCENES)],
+                scene=cast.scene or SCENE_KINDS[index % len(SCENE_KINDS)],
                 aspect=cast.aspect,
             ),
             index,

@@ -85,7 +85,7 @@ def test_files_with_nothing_to_evaluate_are_refused_by_name(tmp_path, files, wor
 def test_missing_files_are_named(tmp_path, option):
     outcome, _ = evaluated(tmp_path, {}, option, str(tmp_path / "none"))
     assert outcome.exit_code == 2
-    assert "none: must be a file that can be read; there is no such file" in outcome.stderr
+    assert "none: must be a readable file; there is no such file" in outcome.stderr
 
 
 def test_the_json_file_has_the_promised_keys(tmp_path):

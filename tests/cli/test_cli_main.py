@@ -43,4 +43,4 @@ def test_wrong_input_ends_in_one_line_on_stderr_and_exit_code_2(monkeypatch, cap
     assert printed.out == ""
     assert printed.err.startswith("mule: ")
     assert printed.err.count("\n") == 1
-    assert "none.csv: must be a file that can be read; there is no such file." in printed.err
+    assert "none.csv: must be a readable file; there is no such file." in printed.err

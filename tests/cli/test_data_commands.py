@@ -70,7 +70,7 @@ def test_every_problem_has_a_line_and_the_exit_code_is_2(tmp_path, videos):
     assert outcome.exit_code == 2
     place = re.escape(str(tmp_path / "bad.csv"))
     expected = [
-        r"video '\.\./bob': a video must be named by a path below the folder of videos; got '\.\./bob'\.",
+        r"video '\.\./bob': a video must be named by a path inside the folder of videos; got '\.\./bob'\.",
         f"{place}, line 3: time_s must lie before the end of the video, 2 s; got 9",
         rf"{place}, line 4: there is no video 'gone' \(rows that name it: 1\)",
         f"{place}, line 4: an action must be spelled one way; got 'Sit' here and 'sit' before",

@@ -58,12 +58,12 @@ def split(table, *options, out="split.toml"):
         ),
         (("--policy", "random", "--tags", "w", "--z1-at-test", "known"), "tags are all of Z1"),
         (("--policy", "random", "--groups", "videos.csv"), "must be a file and a column"),
-        (("--policy", "random", "--groups", "no.csv:film"), "no.csv: must be a file that can be read"),
+        (("--policy", "random", "--groups", "no.csv:film"), "no.csv: must be a readable file"),
         (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave actors for training"),
         (("--policy", "random", "--mixed-share", "0"), "mixed_share must be above 0"),
         (("--policy", "random", "--test-share", "0"), "leaves no known test actors and no novel test actors"),
         (("--policy", "random", "--test", "t.csv", "--sides", "s.csv:side"), "not both"),
-        (("--policy", "random", "--pretraining", "none.txt"), "none.txt: must be a file that can be read"),
+        (("--policy", "random", "--pretraining", "none.txt"), "none.txt: must be a readable file"),
     ],
 )
 def test_what_cannot_be_split_is_refused_and_nothing_is_written(table, options, words):

@@ -32,7 +32,7 @@ def test_a_file_without_rows_is_an_error(tmp_path, content):
 
 def test_what_is_not_a_readable_file_is_an_error_that_says_what_it_is(tmp_path):
     with pytest.raises(
-        AnnotationError, match=r"nowhere\.csv: must be a file that can be read; there is no such file"
+        AnnotationError, match=r"nowhere\.csv: must be a readable file; there is no such file"
     ):
         list(read_lines(tmp_path / "nowhere.csv"))
     with pytest.raises(AnnotationError, match="it is a directory"):

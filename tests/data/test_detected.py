@@ -62,7 +62,7 @@ def test_the_frame_at_the_key_time_is_looked_at(videos):
 def test_rows_with_boxes_and_rows_of_whole_videos_are_refused(videos):
     with pytest.raises(RangeError, match="have a box already"):
         detected_actors(table_of([(0, 0.5, BOX, [0], "")]), videos, seen, actor_score=0.3)
-    with pytest.raises(RangeError, match="speak of whole videos"):
+    with pytest.raises(RangeError, match="describe whole videos"):
         detected_actors(table_of([(0, NAN, None, [0], "")]), videos, seen, actor_score=0.3)
 
 

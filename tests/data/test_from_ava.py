@@ -213,7 +213,7 @@ def test_predicted_boxes_become_persons_with_their_best_score(tmp_path):
         ("a,0902,0.1,0.1,0.5,0.9,x,3\n", "line 1: the action id must be a whole number; got 'x'"),
         (
             "a,0902,10,20,110,220,12,3\n",
-            "line 1: a box must lie in the frame, in fractions of it; got 10, 20, 110",
+            "line 1: a box must be inside the frame, in fractions of it; got 10, 20, 110",
         ),
         ("a,0902,0.5,0.1,0.1,0.9,12,3\n", "line 1: x2 must be above x1"),
         (",0902,0.5,0.1,0.1,0.9,12,3\n", "line 1: the video must have a name"),

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from mule.core.errors import AnnotationError
 from mule.data.convert.charades import (
+    ActionInterval,
     AnnotatedVideo,
-    Interval,
     actors_from_charades,
     clip_times,
     localisation_times,
@@ -104,7 +104,7 @@ def test_a_clip_has_the_labels_of_its_frames(tmp_path):
 @given(
     intervals=st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 300), st.integers(0, 300)).map(
-            lambda each: Interval(each[0], each[1] / 20, each[2] / 20, "")
+            lambda each: ActionInterval(each[0], each[1] / 20, each[2] / 20, "")
         ),
         max_size=6,
     ),

@@ -175,7 +175,7 @@ def test_boxes_that_are_left_out_are_not_judged(tmp_path):
 def test_an_attribute_that_never_occurs_is_named(tmp_path):
     rule = ActionRule(from_class=True, from_attributes=True, attributes=frozenset({"posture"}))
     with pytest.raises(
-        AnnotationError, match=r"attributes asked for must occur; posture do not\. There are: none"
+        AnnotationError, match=r"the given attributes must occur; posture do not\. The file has: none"
     ):
         converted(tmp_path, kwcoco(), BoxSettings(rule, frame_rate=Fraction(25)))
 
@@ -197,7 +197,7 @@ def wrong(**changes):
         ('{"images": []}', "labels.json, annotations: must be a list; got nothing"),
         (json.dumps(document([], [])), "of 0 annotations none is left"),
         ('{"images": [], "annotations": [], "n": NaN}', "numbers must be finite; got NaN"),
-        ("[" * 100_000, "labels.json: must be JSON that can be read"),
+        ("[" * 100_000, "labels.json: must be readable JSON"),
         (b'{"images": "\xff"}', "line 1: must be UTF-8 text"),
         (wrong(annotations__1__image_id=99), "annotations[1].image_id: must be among the images; got '99'"),
         (wrong(annotations__1__category_id=99), "annotations[1].category_id: must be among the categories"),

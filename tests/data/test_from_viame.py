@@ -147,7 +147,7 @@ def test_what_the_file_leaves_open_is_asked_for(tmp_path):
     assert_refused(run("from-viame", path, "--out", out), "Give it with --size", out)
     assert_refused(
         run("from-viame", path, "--videos", tmp_path / "x", "--out", out),
-        "there is no folder of this name",
+        "there is no such folder",
         out,
     )
     assert_refused(run("from-viame", path, other, "--video", "v", "--out", out), "names one video", out)

@@ -112,7 +112,7 @@ def test_the_picture_has_a_line_for_each_class_and_no_text_hangs_over_the_edge(
     lines = [
         len(axes.get_yticklabels())
         for axes in figure.axes
-        if axes.get_title(loc="left").startswith("how often")
+        if axes.get_title(loc="left").startswith("rows and videos")
     ]
     assert lines == ([num_classes] if num_classes else [])
 

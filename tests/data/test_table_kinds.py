@@ -99,10 +99,10 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch
     path = tmp_path / "table.csv"
     path.write_text("old")
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mule.data.table.writing._write_csv", full)
+    monkeypatch.setattr("mule.core.text_rows.csv.writer", full)
     with pytest.raises(FileError, match=r"table\.csv: cannot be written: no space left"):
         write_actor_table(small_table(), path)
     assert path.read_text() == "old"

@@ -29,7 +29,7 @@ def folder(tmp_path):
 def test_no_names_find_nothing_and_a_folder_must_be_there(folder):
     found = find_videos([], folder)
     assert (found.paths, found.missing, found.refused) == ({}, (), {})
-    with pytest.raises(VideoError, match="there is no folder of this name"):
+    with pytest.raises(VideoError, match="there is no such folder"):
         find_videos(["a"], folder / "nowhere")
 
 
@@ -68,7 +68,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(folder, name):
     (folder.parent / "secret.mp4").touch()
     found = find_videos([name, "a"], folder)
     assert list(found.paths) == ["a"]
-    assert f"must be named by a path below the folder of videos; got {name!r}" in found.refused[name]
+    assert f"must be named by a path inside the folder of videos; got {name!r}" in found.refused[name]
 
 
 def test_links_may_lead_anywhere_in_the_folder_but_not_out_of_it(folder):
@@ -82,7 +82,7 @@ def test_links_may_lead_anywhere_in_the_folder_but_not_out_of_it(folder):
     found = find_videos(["linked/x", "direct", "inside", "broken"], folder)
     assert list(found.paths) == ["inside"]
     assert found.missing == ("broken",)
-    assert all("must lie in" in reason and "outside" in reason for reason in found.refused.values())
+    assert all("must be in" in reason and "outside" in reason for reason in found.refused.values())
     assert sorted(found.refused) == ["direct", "linked/x"]
 
 
@@ -97,7 +97,7 @@ def test_two_videos_of_one_name_are_a_problem_that_names_both(folder, name, both
     found = find_videos([name], folder)
     shown = " and ".join(str(folder / each) for each in both)
     assert found.refused == {
-        name: f"a name must stand for one video; {name!r} may be {shown}. Write the ending too."
+        name: f"a name must identify one video; {name!r} may be {shown}. Add the suffix."
     }
 
 

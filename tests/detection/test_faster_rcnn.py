@@ -86,7 +86,9 @@ def test_files_that_are_missing_cut_or_want_to_run_code_are_refused_by_name(tmp_
     (tmp_path / "text.pth").write_text("hello")
     (tmp_path / "empty.pth").write_bytes(b"")
     for name in ("half", "code", "text", "empty"):
-        with pytest.raises(DetectorError, match=rf"{name}\.pth \(\d+ bytes\): not a file of tensors only"):
+        with pytest.raises(
+            DetectorError, match=rf"{name}\.pth \(\d+ bytes\): not a complete file of tensors"
+        ):
             load_faster_rcnn(tmp_path / f"{name}.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(DetectorError, match=r"list\.pth: must hold a state dict"):

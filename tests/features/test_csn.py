@@ -4,7 +4,7 @@ import pytest
 import torch
 from seeded_weights import seeded_clip
 
-from mule.features.backbones.csn import CSN, Bottleneck
+from mule.features.backbones.csn import CSN, DepthwiseBottleneck
 
 
 def on_meta(*arguments, **options):
@@ -32,7 +32,7 @@ def test_no_clips_give_no_maps():
 
 def test_only_depthwise_convolutions_look_beyond_their_place():
     for module in on_meta(101).modules():
-        if isinstance(module, Bottleneck):
+        if isinstance(module, DepthwiseBottleneck):
             assert module.b.groups == module.b.in_channels == module.b.out_channels
             assert module.a.kernel_size == module.c.kernel_size == (1, 1, 1)
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from strategies import unchecked
 from tiny_extraction import render, render_images, tiny_recipe
 
-from mule.core.errors import FeatureFileError, RangeError, ShapeError, VideoError
+from mule.core.errors import FeatureFileError, FileError, RangeError, ShapeError, VideoError
 from mule.features.cache import CacheEntry, Every, feature_key, times_from, video_sha256
 from mule.features.feature_files import VideoFeatures, read_features, write_features
 from mule.video.clips import ClipShape
@@ -144,7 +144,7 @@ def test_a_folder_in_the_place_of_the_file_is_not_a_file(tmp_path):
     (tmp_path / "f").mkdir()
     with pytest.raises(FeatureFileError):
         read_features(tmp_path / "f", key="k")
-    with pytest.raises(FeatureFileError, match="features must be written here"):
+    with pytest.raises(FileError, match="cannot be written: "):
         write_features(tmp_path / "f", [some_features()], key="k", scratch=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
@@ -363,5 +363,5 @@ def test_only_what_no_longer_grows_is_abandoned(entry):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     entry = CacheEntry(tmp_path / "file", VideoFile(tmp_path / "video.mp4"), "the key")
-    with pytest.raises(FeatureFileError, match=r"file/video-.*must be a folder that can be made"):
+    with pytest.raises(FileError, match=r"file/video-.*the folder cannot be made"):
         entry.write_part(0, some_features())

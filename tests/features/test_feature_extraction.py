@@ -14,9 +14,9 @@ import pytest
 import torch
 from tiny_extraction import context_directly, every, render, render_images, tiny_backbone
 
-from mule.core.errors import FeatureFileError, NotFinite, RangeError, VideoError
+from mule.core.errors import FeatureFileError, FileError, NotFinite, RangeError, VideoError
 from mule.features.cache import Every
-from mule.features.extraction import Extractor, Progress
+from mule.features.extraction import ExtractionProgress, Extractor
 from mule.features.pooling import box_features
 from mule.video.clips import ClipShape
 from mule.video.transforms import PLUS_MINUS_ONE
@@ -141,7 +141,7 @@ def test_what_is_there_is_not_computed_again(tmp_path, tiny_video):
     assert (first.was_cached, again.was_cached) == (False, True)
     assert num_seen(backbone) == 0
     assert seen == []
-    assert again.progress == Progress()
+    assert again.progress == ExtractionProgress()
     assert again.path == first.path
     assert torch.equal(again.features.context, first.features.context)
 
@@ -174,7 +174,7 @@ def test_a_damaged_file_is_computed_again_and_that_is_said(tmp_path, tiny_video,
 def test_a_damaged_part_is_computed_again_and_the_sound_ones_are_kept(tmp_path, tiny_video):
     expected = extractor(tmp_path / "whole").extract(tiny_video, HALF_SECOND).features.context
     folder = tmp_path / "out"
-    with no_room_for("*.safetensors"), pytest.raises(FeatureFileError):
+    with no_room_for("*.safetensors"), pytest.raises(FileError):
         extractor(folder, part_clips=4).extract(tiny_video, HALF_SECOND)
     (parts,) = folder.glob("*.parts")
     assert names_in(parts) == ["00000000.part", "00000004.part", "00000008.part"]
@@ -190,7 +190,7 @@ def test_a_damaged_part_is_computed_again_and_the_sound_ones_are_kept(tmp_path, 
 
 
 def test_parts_of_another_length_are_of_no_use_but_do_no_harm(tmp_path, tiny_video):
-    with no_room_for("*.safetensors"), pytest.raises(FeatureFileError):
+    with no_room_for("*.safetensors"), pytest.raises(FileError):
         extractor(tmp_path, part_clips=2).extract(tiny_video, HALF_SECOND)
     extraction = extractor(tmp_path, part_clips=4).extract(tiny_video, HALF_SECOND)
     assert extraction.progress.num_reused == 0
@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_no_file_and_whole_parts_alone(tmp_path, tiny_video, 
     size = whole.path.stat().st_size
     num_bytes = {"no byte": 0, "half a header": 200, "half a part": size // 3}.get(room, size - 1)
     folder = tmp_path / "out"
-    with files_of_at_most(num_bytes), pytest.raises(FeatureFileError, match="Nothing half-written was left"):
+    with files_of_at_most(num_bytes), pytest.raises(FileError, match="finished parts are kept"):
         extractor(folder, part_clips=4).extract(tiny_video, HALF_SECOND)
     assert not list(folder.rglob("*.tmp"))
     assert not list(folder.glob("*.safetensors"))
@@ -298,7 +298,7 @@ def test_a_disk_that_forgets_at_once_is_given_up(tmp_path, tiny_video):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", forgetful)
-        with pytest.raises(FeatureFileError, match="Is the disk sound"):
+        with pytest.raises(FeatureFileError, match="Is the disk damaged"):
             extractor(tmp_path).extract(tiny_video, HALF_SECOND)
 
 

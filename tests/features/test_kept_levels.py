@@ -38,7 +38,7 @@ def test_mixed_4f_stands_beside_mixed_5c_cell_by_cell(both, size):
 
 
 def test_mixed_4f_cannot_stand_beside_itself():
-    with pytest.raises(RangeError, match="beside mixed_5c alone"):
+    with pytest.raises(RangeError, match="also_mixed_4f needs the endpoint 'mixed_5c'"):
         I3D("mixed_4f", also_mixed_4f=True)
 
 

@@ -10,11 +10,11 @@ from mule.features.backbones.slowfast import (
     R101_8X8,
     R101_50_50,
     R101_50_50_NONLOCAL,
-    Bottleneck,
     Lateral,
     NonLocal,
     SlowFast,
     Stem,
+    TemporalBottleneck,
     Variant,
     slow_frame_positions,
 )
@@ -60,7 +60,7 @@ def test_no_clips_give_no_maps():
 
 
 def blocks_of(pathway, stage):
-    return [block for block in pathway[stage].children() if isinstance(block, Bottleneck)]
+    return [block for block in pathway[stage].children() if isinstance(block, TemporalBottleneck)]
 
 
 def test_only_six_blocks_of_res4_look_along_time_in_r101_50_50():

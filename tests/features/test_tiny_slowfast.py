@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from mule.core.errors import ShapeError
-from mule.features.backbones.tiny import Block, Stem, TimeConv, TinySlowFast, brightness_around
+from mule.features.backbones.tiny import PatchStem, TimeBlock, TimeConv, TinySlowFast, brightness_around
 
 
 def some_clips(num_clips=2, frames=8, rows=16, cols=24, seed=0):
@@ -18,8 +18,8 @@ def test_maps_lie_at_an_eighth_of_the_input_with_a_quarter_of_the_frames_in_the_
 
 def test_what_changes_is_every_frame_minus_the_mean_frame():
     torch.manual_seed(0)
-    stem, clips = Stem(4, 6, sees_change=True).eval(), some_clips()
-    everything = Stem(4, 6, sees_change=False).eval()
+    stem, clips = PatchStem(4, 6, sees_change=True).eval(), some_clips()
+    everything = PatchStem(4, 6, sees_change=False).eval()
     everything.load_state_dict(stem.state_dict())
     expected = everything(clips - clips.mean(dim=2, keepdim=True))
     torch.testing.assert_close(stem(clips), expected, rtol=1e-4, atol=1e-5)
@@ -80,7 +80,7 @@ def test_a_clip_does_not_depend_on_the_others():
 
 def test_a_still_block_sees_one_frame_only():
     torch.manual_seed(0)
-    block = Block(4, 6, sees_time=False).eval()
+    block = TimeBlock(4, 6, sees_time=False).eval()
     x = torch.randn(5, 4, 3, 3)
     torch.testing.assert_close(block(x, 5)[2:3], block(x[2:3], 1))
 

@@ -127,7 +127,7 @@ def test_options_can_be_replaced_where_no_tensor_changes():
 
 
 def test_a_head_that_no_file_has_is_refused():
-    with pytest.raises(WeightsError, match="'acar_ava_slowfast_r50' promises no classification head"):
+    with pytest.raises(WeightsError, match="'acar_ava_slowfast_r50' has no classification head"):
         build_backbone(find_card("acar_ava_slowfast_r50"), with_head=True)
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import FileError, RangeError, VideoError
 from mule.stage import clips as cache
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
@@ -92,13 +92,13 @@ def test_clips_that_are_not_those_of_the_name_are_refused(tmp_path):
     render_to_cache(TINY, tmp_path, workers=1)
     path = tmp_path / TINY.name / "parameters.json"
     path.write_text(json.dumps({**TINY.parameters, "seed": 7}))
-    with pytest.raises(VideoError, match="must hold the clips its name stands for"):
+    with pytest.raises(VideoError, match="must hold the clips of its name"):
         render_to_cache(TINY, tmp_path, workers=1)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(VideoError, match=r"file.*rendered clips must be written and read"):
+    with pytest.raises(FileError, match=r"file.*cannot be written or read: not a directory"):
         render_to_cache(TINY, tmp_path / "file", workers=1)
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from mule.core.errors import RangeError
-from mule.stage.classes import ACTIONS, SCENES, are_compatible, homes, stage_split
+from mule.stage.classes import ACTIONS, SCENE_KINDS, are_compatible, homes, stage_split
 
 SPLITS = [stage_split(name) for name in "ABC"]
 
@@ -34,7 +34,7 @@ def test_split_a_is_the_published_one():
 @pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.name)
 def test_each_scene_is_home_to_six_known_actions_three_of_them_tested_and_three_novel(split):
     for part in (split.z1, split.z2, split.z3):
-        for scene in SCENES:
+        for scene in SCENE_KINDS:
             assert sum(scene in ACTIONS[name].homes for name in part) == 3
 
 
@@ -47,7 +47,7 @@ def test_any_two_actions_of_a_column_share_exactly_one_scene(split):
 
 @pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.name)
 def test_in_every_scene_some_known_actions_go_together_and_not_all_take_two(split):
-    for scene in SCENES:
+    for scene in SCENE_KINDS:
         at_home = [name for name in split.known if scene in ACTIONS[name].homes]
         assert sum(are_compatible(names) for names in combinations(at_home, 2)) >= 5
         for part in (split.z1, split.z2, split.z3):

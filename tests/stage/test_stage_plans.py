@@ -8,7 +8,7 @@ import pytest
 
 from mule.core.errors import RangeError
 from mule.stage.benchmark import StageSet
-from mule.stage.classes import ACTIONS, SCENES, are_compatible
+from mule.stage.classes import ACTIONS, SCENE_KINDS, are_compatible
 from mule.stage.plans import LANES, Plan
 
 
@@ -108,7 +108,7 @@ def test_the_share_of_training_clips_tied_to_their_scene_is_the_bias():
 def test_a_theme_ties_all_actors_of_a_training_clip(split):
     _, found = plans(bias=1.0, split=split)
     assert all(is_tied(plan) for plan in found)
-    assert set(Counter(plan.scene.kind for plan in found)) == set(SCENES)
+    assert set(Counter(plan.scene.kind for plan in found)) == set(SCENE_KINDS)
 
 
 def share_at_home(mode):
@@ -127,7 +127,7 @@ def test_biased_test_scenes_are_home_to_nearly_all_actions_and_counter_scenes_to
 def test_no_scene_is_home_to_fewer_of_a_clips_actions_than_its_counter_scene():
     for plan in plans(role="test", scenes="counter")[1]:
         counts = Counter(scene for name in labels_of(plan) for scene in ACTIONS[name].homes)
-        assert counts[plan.scene.kind] == min(counts[scene] for scene in SCENES)
+        assert counts[plan.scene.kind] == min(counts[scene] for scene in SCENE_KINDS)
 
 
 def test_the_three_scene_modes_have_the_same_actors_props_and_noise():

@@ -9,7 +9,7 @@ from stage_digest import STAGE_1_SHA256, benchmark_digest, clip_digest
 from mule.core.errors import RangeError
 from mule.stage import rendering
 from mule.stage.benchmark import StageSet
-from mule.stage.classes import ACTIONS, SCENES
+from mule.stage.classes import ACTIONS, SCENE_KINDS
 from mule.stage.plans import Plan, ScenePlan
 from mule.stage.rendering import render, render_chunks
 from mule.stage.takes import TakeRecipe, action_plan, plan_take
@@ -132,7 +132,7 @@ def test_the_same_actors_before_another_scene_have_the_same_boxes_and_the_same_p
     plan = short(plain(StageSet(role="test").plan(1)), 3)
     empty = replace(plan, actors=(), props=())
     images = []
-    for kind in SCENES[:3]:
+    for kind in SCENE_KINDS[:3]:
         scene = ScenePlan(kind, 5, shadow=0.0)
         clip, bare = render(plan.in_scene(scene)), render(empty.in_scene(scene))
         images.append((clip, differs(clip, bare)))
@@ -144,7 +144,7 @@ def test_the_same_actors_before_another_scene_have_the_same_boxes_and_the_same_p
         assert is_equal[both].mean() > 0.6  # all but the pixels at edges, which show some of the scene
 
 
-@pytest.mark.parametrize("kind", SCENES)
+@pytest.mark.parametrize("kind", SCENE_KINDS)
 def test_scene_instances_differ_and_each_is_drawn_alike_again(kind):
     def picture(seed):
         rendering.background.cache_clear()

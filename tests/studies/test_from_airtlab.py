@@ -8,7 +8,7 @@ from clock_videos import clock_video
 from study_commands import assert_refused, assert_same, assert_survives_the_file, run_study, table_of, written
 
 from mule.core.errors import AnnotationError, VideoError
-from mule.data.table.name_files import read_pairs
+from mule.core.text_rows import read_pairs
 from mule.data.table.reading import read_actor_table
 from studies.convert.__main__ import app
 from studies.convert.airtlab import actors_from_airtlab, read_takes, write_takes
@@ -73,12 +73,12 @@ def test_scenes_with_near_numbers_share_a_block(tmp_path):
     ("rows", "words"),
     [
         ("", "line 2: must hold rows below the header; there are none"),
-        (ROWS.replace("violent-1,cam1", "violent,cam1"), "line 2: scene must read like 'violent-12'"),
-        (ROWS.replace("violent-1,cam2", "violent-0,cam2"), "line 3: scene must read like 'violent-12'"),
-        (ROWS.replace("cam2,slap", "cam2,"), "line 3: actions must be names, each once, between semicolons; got ''"),
+        (ROWS.replace("violent-1,cam1", "violent,cam1"), "line 2: scene must be named like 'violent-12'"),
+        (ROWS.replace("violent-1,cam2", "violent-0,cam2"), "line 3: scene must be named like 'violent-12'"),
+        (ROWS.replace("cam2,slap", "cam2,"), "line 3: actions must be distinct names separated by semicolons; got ''"),
         (ROWS.replace("cam2,slap", "cam2,slap;slap"), "got 'slap;slap'"),
         (ROWS.replace(",cam2,", ",,"), "line 3: video and camera must not be empty"),
-        (ROWS + ROWS, "line 5: a video must have one row; 'violent_cam1_1.mp4' is in line 2"),
+        (ROWS + ROWS, "line 5: a video must have one row; 'violent_cam1_1.mp4' is also in line 2"),
         (ROWS + "a,b\n", "line 5: a row must have 4 columns; got 2"),
     ],
 )  # fmt: skip
@@ -93,7 +93,7 @@ def test_videos_that_are_not_there_or_cannot_be_read_are_named_together(folder):
     (folder / "clips" / "violent_cam1_1.mp4").unlink()
     (folder / "clips" / "violent_cam2_1.mp4").write_bytes(b"nothing to see")
     with pytest.raises(
-        VideoError, match=r"of 3 videos 2 have none \(violent_cam1_1.mp4: is not there; violent_cam2"
+        VideoError, match=r"2 of 3 videos have none \(violent_cam1_1.mp4: is missing; violent_cam2"
     ):
         actors_from_airtlab(folder, "middle")
     table, _ = actors_from_airtlab(folder, "video")

@@ -7,8 +7,8 @@ import pytest
 from study_commands import assert_refused, assert_same, assert_survives_the_file, run_study, table_of, written
 
 from mule.core.errors import AnnotationError
+from mule.core.text_rows import read_pairs
 from mule.data.convert.conversion import ActionRule, BoxSettings
-from mule.data.table.name_files import read_pairs
 from mule.data.table.reading import read_actor_table
 from studies.convert.__main__ import app
 from studies.convert.caviar import KINDS, actors_from_caviar, sequence_of
@@ -123,20 +123,20 @@ def test_parts_of_one_sequence_belong_together():
     [
         ("a.xml", "", "a.xml, line 1: must be XML; no element found"),
         ("a.xml", "<dataset/>", "of 0 boxes none is left"),
-        ("a.xml", "<annotations/>", "a.xml, line 1: must hold frames of a <dataset>"),
+        ("a.xml", "<annotations/>", "a.xml, line 1: must be a <dataset> of frames"),
         ("a.xml", '<!DOCTYPE x [<!ENTITY y "z">]><dataset/>', "must not declare a document type"),
-        ("a.xml", XML, "members of a group must be objects of its frame; 7 are not"),
+        ("a.xml", XML, "members of a group must be objects in its frame; 7 are not"),
         ("a.xml", GOOD.replace('yc="144"', ""), "line 9: an object must have a box with xc, yc, w and h in pixels"),
         ("a.xml", GOOD.replace('xc="96"', 'xc="900"'), "line 9: a box must lie in the frame of 384 x 288 pixels"),
-        ("a.xml", GOOD.replace('number="50"', 'number="x"'), "an object must have an id, in a numbered frame"),
+        ("a.xml", GOOD.replace('number="50"', 'number="x"'), "an object must have an id and be in a numbered frame"),
         ("a.xml", GOOD.replace('id="2"', 'id="1"'), "an actor must be in one place at a time"),
         ("a.xml", GOOD.replace(STANDS, STANDS * 2), "an object must have one hypothesis; got 2"),
         ("a.csv", "", "a.csv, line 1: must hold at least one row; the file is empty"),
-        ("a.csv", HEADER + ROWS.replace("context:walking", "walking"), "must read like 'movement:walking'"),
+        ("a.csv", HEADER + ROWS.replace("context:walking", "walking"), "must look like 'movement:walking'"),
         ("a.csv", HEADER + ROWS.replace("context:walking", "mood:good"), "got 'mood:good'"),
-        ("a.csv", HEADER + ROWS + ROWS, "line 6: an action of a person must come once"),
+        ("a.csv", HEADER + ROWS + ROWS, "line 6: a person must have each action once"),
         ("a.csv", HEADER + ROWS.replace("0.04", "soon"), "line 5: the time must be a number of seconds"),
-        ("a.txt", "", "ground truth of CAVIAR must be a .xml or a .csv file; got '.txt'"),
+        ("a.txt", "", "CAVIAR annotations must be a .xml or .csv file; got '.txt'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_by_file_and_line(tmp_path, name, content, words):

@@ -5,10 +5,10 @@ import csv
 import pytest
 from made_tables import actors_of, split_of
 
+from mule.core.text_rows import read_names, read_pairs
 from mule.data.split.partition import drawn_sides, random_partition
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Rules
-from mule.data.table.name_files import read_names, read_pairs
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_rare_actions_can_be_drawn_more_often(root):
     ("change", "error", "told"),
     [
         ({"num_known": 3}, ConfigError, r"num_known must be .* 2; got 3"),
-        ({"videos": "split.toml"}, VideoError, "must lie in a folder"),
+        ({"videos": "split.toml"}, VideoError, "must be a folder of videos"),
         ({"actors": "none.csv"}, ValueError, "none.csv"),
         ({"frame_rate": "fast"}, ConfigError, "frame_rate must be a number"),
     ],

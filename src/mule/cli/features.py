@@ -13,7 +13,7 @@ from mule.cli.printing import CountBar, positive, require_files
 from mule.core.errors import MuleError, NotFinite, VideoError
 
 if TYPE_CHECKING:
-    from mule.features.extraction import Extraction, Progress
+    from mule.features.extraction import Extraction, ExtractionProgress
     from mule.video.sources import DecodeReport
 
 app = typer.Typer(help="Compute features of videos once and keep them.", no_args_is_help=True)
@@ -194,7 +194,7 @@ class _ClipBar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: "ExtractionProgress") -> None:
         num_done = progress.num_reused + progress.num_computed
         if self._task is None:  # starts at the reused clips, so that the speed is that of computing
             self._task = self._progress.add_task(self._title, total=progress.num_expected, completed=num_done)

@@ -95,9 +95,9 @@ def sheet(
 
     Time runs from left to right.
     """
-    from mule.stage.classes import ACTIONS, SCENES
+    from mule.stage.classes import ACTIONS, SCENE_KINDS
     from mule.stage.takes import action_sheet, scene_sheet, write_png
 
     write_png(out, scene_sheet(rows) if scenes else action_sheet(rows, seed=seed))
-    names = SCENES if scenes else tuple(ACTIONS)
+    names = SCENE_KINDS if scenes else tuple(ACTIONS)
     typer.echo(f"{out}: from top to bottom {', '.join(names)}")

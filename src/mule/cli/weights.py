@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mule.detection.cards import DetectorCard
     from mule.features.weights import download
     from mule.features.weights.cards import WeightCard
-    from mule.features.weights.checkpoints import Checkpoint
+    from mule.features.weights.checkpoints import WeightFile
 
     Card = WeightCard | DetectorCard
 
@@ -187,7 +187,7 @@ def _require_yolox(file: Path, sha256: str) -> None:
         ) from None
 
 
-def _print_facts(checkpoint: "Checkpoint", sha256: str) -> None:
+def _print_facts(checkpoint: "WeightFile", sha256: str) -> None:
     weights = [tensor for name, tensor in checkpoint.tensors.items() if not name.endswith(STATISTICS)]
     num_parameters = sum(tensor.numel() for tensor in weights)
     typer.echo(f"{checkpoint.path}: {checkpoint.format}")

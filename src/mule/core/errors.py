@@ -1,4 +1,4 @@
-"""What can go wrong with what MULE was given. A message says what must hold, what was found, what to do."""
+"""Errors about what MULE was given. A message states what must hold, what was found and what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class MuleError(Exception):
-    """Something MULE was given cannot be used. The command line prints it without a traceback, exit code 2."""
+    """MULE cannot use something it was given. The command line prints the message and exits with code 2."""
 
 
 class ShapeError(MuleError, ValueError):
-    """Lengths, shapes, types or devices that must agree do not."""
+    """Lengths, shapes, types or devices do not agree."""
 
 
 class RangeError(MuleError, ValueError):
-    """A value lies outside what its meaning allows."""
+    """A value is outside its allowed range."""
 
 
 class NotFinite(MuleError, ArithmeticError):  # noqa: N818 - names the fact, as the messages do
@@ -34,15 +34,15 @@ class NotFinite(MuleError, ArithmeticError):  # noqa: N818 - names the fact, as 
 
 
 class TooFewActors(MuleError, ValueError):  # noqa: N818 - names the fact, as the messages do
-    """An estimate needs more actors (or more clips) than there are."""
+    """There are too few actors (or clips) for an estimate."""
 
 
 class NotFitted(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
-    """A score that must first see known actors was asked before it had."""
+    """A score was used before it was fitted to known actors."""
 
 
 class MissingOutputs(MuleError, ValueError):  # noqa: N818 - names the fact, as the messages do
-    """A score needs something the forward pass did not store; the message names it."""
+    """A score needs an output that the forward pass did not store; the message names it."""
 
 
 class FileError(MuleError, OSError):
@@ -50,7 +50,7 @@ class FileError(MuleError, OSError):
 
 
 class AnnotationError(MuleError, ValueError):
-    """A file of labels, detections or scores has a row that cannot be used; the message names file and line."""
+    """A file of labels, detections or scores cannot be used; the message names file and line."""
 
 
 class VideoError(MuleError, OSError):
@@ -58,16 +58,16 @@ class VideoError(MuleError, OSError):
 
 
 class DetectorError(MuleError, ValueError):
-    """A detector, or the file it was to be read from, cannot be used; the message names the file."""
+    """A detector or its file cannot be used; the message names the file."""
 
 
 class WeightsError(MuleError, ValueError):
-    """A file of weights, or the card it is to agree with, cannot be used; the message names it."""
+    """A file of weights cannot be used or does not match its card; the message names it."""
 
 
 class DownloadError(MuleError, OSError):
-    """A file could not be fetched; the message says what to do, and nothing half-written bears its name."""
+    """A download failed; the message says what to do, and no partial file is left."""
 
 
 class FeatureFileError(MuleError, OSError):
-    """A file of features cannot be written, or what it holds cannot be trusted; the message names it."""
+    """A file of features is damaged or does not match; the message names it."""

@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, known by their checksum, kept in one cache folder.
+"""Write files atomically, compute checksums, and find the cache folder.
 
-A file grows beside its place under a hidden name and takes its place by one rename.
+A file is written under a hidden name in the same folder and then renamed.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from mule.core.errors import FileError
 
 @contextmanager
 def growing_file(path: Path) -> Generator[Path]:
-    """A hidden path beside `path` to write to. It replaces `path` at the end, and is removed after an error."""
+    """Yield a hidden path to write to; it replaces `path` at the end and is removed after an error."""
     growing = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield growing
@@ -26,7 +26,7 @@ def growing_file(path: Path) -> Generator[Path]:
 
 
 def write_to_disk(path: Path, content: bytes) -> None:
-    """Writes a file and waits until the disk has it."""
+    """Write a file and wait until it is on disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -34,7 +34,7 @@ def write_to_disk(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes new names in a folder survive a power cut, where the system supports it."""
+    """Write a folder's entries to disk, if the system supports it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -45,14 +45,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | str | Callable[[Path], object]) -> Path:
-    """Writes a whole file, or leaves what was there.
+    """Write a file completely, or leave the earlier version unchanged.
 
     Args:
-        path: where the file goes; missing folders are made.
-        content: bytes, text, or a function that writes to the path it is given.
+        path: the file; missing folders are created.
+        content: bytes, text, or a function that writes to a given path.
 
     Raises:
-        FileError: the disk is full, or the file may not be written.
+        FileError: the disk is full, or the file is not writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,30 +70,30 @@ def write_file(path: Path, content: bytes | str | Callable[[Path], object]) -> P
 
 
 def os_reason(error: BaseException) -> str:
-    """What the system says went wrong, in lower case: "no space left on device"."""
+    """Return the system's reason in lower case, such as "no space left on device"."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 checksum of a file, as 64 hexadecimal digits."""
+    """Return the SHA-256 checksum of a file as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_stamp(path: Path) -> tuple[int, int, int]:
-    """Size, time of change and inode: while these stay, so does the content.
+    """Return size, modification time and inode; while these stay the same, so does the content.
 
     Raises:
         OSError: the file cannot be inspected.
     """
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def sha256_while_unchanged(path: Path) -> str:
-    """The checksum of a file, computed once per process while its stamp stays the same."""
+    """Return the checksum of a file, computed once per process while its stamp stays the same."""
     return _sha256_once(path, file_stamp(path))
 
 
@@ -103,6 +103,6 @@ def _sha256_once(path: Path, _: object) -> str:
 
 
 def cache_folder() -> Path:
-    """The default folder for downloads and computed files: `mule` in $XDG_CACHE_HOME or ~/.cache."""
+    """Return the default folder for downloads and computed files: `mule` in $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mule"

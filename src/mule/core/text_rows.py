@@ -1,39 +1,45 @@
-"""Rows of text files, read in chunks; whatever is wrong with them is said once, by file and line.
+"""Read and write text files: rows in chunks, names, pairs and JSON; problems are reported together, by line.
 
-Files are UTF-8, with or without a byte-order mark, with any line ending. Blank lines are skipped. A whole
-column of a chunk is converted at once; only a column that fails is looked at cell by cell.
+Files are UTF-8, with or without a byte-order mark, with any line ending. Blank lines are skipped. Each column of a
+chunk is converted at once, and cell by cell only if that fails.
 """
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NoReturn, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import AnnotationError
+from mule.core.files import os_reason, write_file
 
 BLOCK_BYTES = 1 << 18
 ROWS_PER_CHUNK = 4_000
 PROBLEMS_SHOWN = 5
 
+Json = Any
+"""Content of a JSON file."""
+
 
 class RowProblems(AnnotationError):  # noqa: N818 - names the fact, as the messages do
-    """Rows of one file that cannot be used. `each` names file, line and what is wrong with it, in order of lines."""
+    """Rows of one file cannot be used. `each` names file, line and problem, in order of lines."""
 
     def __init__(self, message: str, each: tuple[str, ...], *, num_untold: int) -> None:
         super().__init__(message)
         self.each = each
         self.num_untold = num_untold
-        """How many more there are that were only counted."""
+        """Number of further problems that were only counted."""
 
 
 class Problems:
-    """What is wrong with one file: the first few problems in words, and how many there are."""
+    """Collects the problems of one file; describes the first few and counts the others."""
 
     def __init__(
         self, path: Path, *, most_shown: int = PROBLEMS_SHOWN, counted: Literal["line", "row"] = "line"
@@ -45,46 +51,46 @@ class Problems:
         self._count = 0
 
     def add(self, line: int, what: str) -> None:
-        """Note one problem; `what` says what must hold and what was found."""
+        """Add a problem; `what` states what must hold and what was found."""
         self._first.append((line, what))
         self._count += 1
 
     def add_where(
         self, is_wrong: Bool[np.ndarray, " rows"], lines: Sequence[int], describe: Callable[[int], str]
     ) -> None:
-        """Note a problem for each marked row; `describe` puts row i into words."""
+        """Add a problem for each marked row; `describe` returns the problem of row i."""
         wrong = np.flatnonzero(is_wrong)
         self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown].tolist())
         self._count += len(wrong)
 
     def raise_if_any(self) -> None:
-        """Stop if anything was noted, naming the file and the first lines."""
+        """Raise RowProblems with the first problems, if there are any."""
         if not self._count:
             return
         in_order = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
-        told = [f"{self.counted} {line}: {what}" for line, what in in_order]
-        untold = self._count - len(told)
-        more = f"; and {untold} more like these" if untold else ""
+        described = [f"{self.counted} {line}: {what}" for line, what in in_order]
+        num_more = self._count - len(described)
+        more = f"; and {num_more} more like these" if num_more else ""
         raise RowProblems(
-            f"{self._path}, {'; '.join(told)}{more}.",
-            tuple(f"{self._path}, {problem}" for problem in told),
-            num_untold=untold,
+            f"{self._path}, {'; '.join(described)}{more}.",
+            tuple(f"{self._path}, {problem}" for problem in described),
+            num_untold=num_more,
         )
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive rows of a table: the cells of each, and the line on which it starts (from 1)."""
+    """Some consecutive rows of a table: their cells, and the line on which each row starts (from 1)."""
 
     rows: list[list[str]]
     lines: list[int]
 
     def column(self, position: int) -> list[str]:
-        """The cells at one position, as text."""
+        """Return the cells at one position."""
         return [row[position] for row in self.rows]
 
     def having(self, widths: set[int]) -> "Chunk":
-        """Only the rows with one of these numbers of cells."""
+        """Return only the rows with one of these numbers of cells."""
         if widths.issuperset(map(len, self.rows)):
             return self
         kept = [i for i, row in enumerate(self.rows) if len(row) in widths]
@@ -93,14 +99,18 @@ class Chunk:
 
 @dataclass(frozen=True)
 class NamedColumns:
-    """The wanted columns of some consecutive rows, as text, and the line on which each row starts."""
+    """Some columns of consecutive rows as text, and the line on which each row starts."""
 
     texts: dict[str, list[str]]
     lines: list[int]
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, with their ends; a file that cannot be read or is not UTF-8 is an error."""
+    """Yield the lines of a text file with their line ends.
+
+    Raises:
+        AnnotationError: the file cannot be read or is not UTF-8.
+    """
     line = 1
     try:
         with path.open("rb") as file:
@@ -109,11 +119,11 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield from io.StringIO(text, newline="")
                 line += len(block)
     except OSError as error:
-        raise AnnotationError(f"{path}: must be a file that can be read; {_reason(error)}.") from None
+        raise AnnotationError(f"{path}: must be a readable file; {_reason(error)}.") from None
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
-    """The rows of a comma-separated file, some thousand at a time; there is at least one."""
+    """Yield the rows of a comma-separated file, some thousand at a time; a file without rows is an error."""
     reader = csv.reader(read_lines(path))
     chunk, ended, is_empty = Chunk([], []), 0, True
     try:
@@ -138,7 +148,10 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 def read_named_columns(
     path: Path, required: Sequence[str], problems: Problems, *, optional: Sequence[str] = ()
 ) -> Iterator[NamedColumns]:
-    """The wanted columns of a comma-separated file with a header, some thousand rows at a time."""
+    """Yield the given columns of a comma-separated file with a header, some thousand rows at a time.
+
+    Optional columns that the header does not name are left out.
+    """
     chunks = read_chunks(path)
     first = next(chunks)
     header = [name.strip() for name in first.rows[0]]
@@ -156,7 +169,7 @@ def read_named_columns(
 
 
 def with_width(chunk: Chunk, widths: set[int], problems: Problems) -> Chunk:
-    """The rows with an allowed number of columns; the others are problems."""
+    """Return the rows with an allowed number of columns; the others are problems."""
     kept = chunk.having(widths)
     if kept is not chunk:
         allowed = " or ".join(map(str, sorted(widths)))
@@ -169,14 +182,14 @@ def with_width(chunk: Chunk, widths: set[int], problems: Problems) -> Chunk:
 
 
 def numbers(texts: list[str]) -> Float[np.ndarray, " rows"]:
-    """Texts as numbers; NaN where a text is none."""
+    """Convert texts to numbers; NaN if a text is not a number."""
     return _converted(texts, float, np.nan)
 
 
 def finite_numbers(
     texts: list[str], name: str, lines: list[int], problems: Problems
 ) -> Float[np.ndarray, " rows"]:
-    """A column as numbers; what is not a finite number is a problem, and NaN in the result."""
+    """Convert a column to numbers; a cell that is not a finite number is a problem."""
     values = numbers(texts)
     problems.add_where(
         ~np.isfinite(values), lines, lambda i: f"{name} must be a finite number; got {shown(texts[i])}"
@@ -187,14 +200,14 @@ def finite_numbers(
 def whole_numbers(
     texts: list[str], name: str, lines: list[int], problems: Problems
 ) -> Int[np.ndarray, " rows"]:
-    """A column as whole numbers of at least 0; what is not one is a problem, and −1 in the result."""
+    """Convert a column to whole numbers from 0; any other cell is a problem and becomes −1."""
     values = _converted(texts, int, -1)
     problems.add_where(values < 0, lines, lambda i: f"{name} must be a whole number; got {shown(texts[i])}")
     return values
 
 
 def times_s(texts: list[str], lines: list[int], problems: Problems) -> Float[np.ndarray, " rows"]:
-    """A column as times in seconds; what is not a time is a problem, and NaN in the result."""
+    """Convert a column to times in seconds; a cell that is not a number from 0 is a problem."""
     values = numbers(texts)
     problems.add_where(
         ~(np.isfinite(values) & (values >= 0)),
@@ -205,13 +218,97 @@ def times_s(texts: list[str], lines: list[int], problems: Problems) -> Float[np.
 
 
 def shown(text: str) -> str:
-    """A cell in quotes, cut short where it is long."""
+    """Return a text in quotes, shortened if it is long."""
     return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 def numbered(texts: list[str], numbers: dict[str, int]) -> Int[np.ndarray, " rows"]:
-    """A column as the number of each text, in order of first appearance; `numbers` remembers them."""
+    """Number the texts in order of first appearance; `numbers` keeps the numbers between calls."""
     return np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int64)
+
+
+def read_names(path: Path, *, of: str) -> tuple[str, ...]:
+    """Read the names in a text file, one per line.
+
+    Raises:
+        AnnotationError: the file is empty or repeats a name.
+    """
+    problems = Problems(path)
+    names: dict[str, int] = {}
+    for line, text in enumerate(read_lines(path), start=1):
+        name = text.strip()
+        if name and names.setdefault(name, line) != line:
+            problems.add(line, f"a name must appear once; {shown(name)} is in line {names[name]} already")
+    problems.raise_if_any()
+    if not names:
+        raise AnnotationError(f"{path}, line 1: must name {of}, one per line; the file is empty.")
+    return tuple(names)
+
+
+def read_pairs(path: Path, key: str, value: str) -> dict[str, str]:
+    """Read two columns of a CSV file as a mapping; a key may be repeated with the same value.
+
+    Raises:
+        AnnotationError: a cell is empty, or a key has two values.
+    """
+    problems = Problems(path)
+    pairs: dict[str, str] = {}
+    for columns in read_named_columns(path, (key, value), problems):
+        for name, word, line in zip(columns.texts[key], columns.texts[value], columns.lines, strict=True):
+            if not name.strip() or not word.strip():
+                problems.add(line, f"{key} and {value} must not be empty")
+                continue
+            known = pairs.setdefault(name.strip(), word.strip())
+            if known != word.strip():
+                problems.add(
+                    line, f"{shown(name)} must have one {value}; got {shown(known)} and {shown(word)}"
+                )
+    problems.raise_if_any()
+    return pairs
+
+
+def write_csv(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> Path:
+    """Write a comma-separated file with a header.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+
+    def write(growing: Path) -> None:
+        with growing.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+
+    return write_file(path, write)
+
+
+def read_json(path: Path) -> Json:
+    """Read a JSON file; NaN and infinite numbers are refused.
+
+    Raises:
+        AnnotationError: the file cannot be read or is not JSON.
+    """
+    text = "".join(read_lines(path))
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise AnnotationError(
+            f"{path}, line {error.lineno}, column {error.colno}: must be JSON; {error.msg}. Is the file complete?"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise AnnotationError(f"{path}: must be readable JSON; {error}.") from None
+
+
+def is_number(value: Json) -> TypeGuard[float]:
+    """Whether a JSON value is a finite number that a float can hold; true and false are not."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return type(value) is int and abs(value) < 2**53
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"numbers must be finite; got {constant}")
 
 
 def _positions(
@@ -235,7 +332,7 @@ def _converted(texts: list[str], convert: type[float] | type[int], otherwise: fl
 
 
 def _or_else(text: str, convert: type[float] | type[int], otherwise: float | int) -> float | int:
-    if not text:  # empty cells are many where cells may be empty; an exception takes its time
+    if not text:  # fast path: empty cells are common, and exceptions are slow
         return otherwise
     try:
         value = convert(text)
@@ -260,4 +357,4 @@ def _reason(error: OSError) -> str:
         return "there is no such file"
     if isinstance(error, IsADirectoryError):
         return "it is a directory"
-    return (error.strerror or str(error)).lower()
+    return os_reason(error)

@@ -1,8 +1,8 @@
-"""Box formats, clipping, overlap and suppression. Pure: tensors in, tensors out.
+"""Box formats, clipping, overlap and non-maximum suppression on tensors.
 
-Three formats, always said in the name: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height)
+Names state the format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height)
 and `cxcywh` (centre, width, height). Two units: `px` (pixels, x to the right, the image spans 0 to its width)
-and `unit` (the image spans 0 to 1 both ways). A change of format keeps the unit, whichever it is.
+and `unit` (the image spans 0 to 1 both ways). Converting the format keeps the unit.
 """
 
 import torch
@@ -13,60 +13,60 @@ Boxes = Float[Tensor, "boxes 4"]
 
 
 def xyxy_from_xywh(boxes_xywh: Boxes) -> Boxes:
-    """The same boxes by their corners."""
+    """Convert top-left corner and size to corners."""
     corner, size = boxes_xywh[:, :2], boxes_xywh[:, 2:]
     return torch.cat([corner, corner + size], dim=1)
 
 
 def xywh_from_xyxy(boxes_xyxy: Boxes) -> Boxes:
-    """The same boxes by top-left corner and size."""
+    """Convert corners to top-left corner and size."""
     corner, opposite = boxes_xyxy[:, :2], boxes_xyxy[:, 2:]
     return torch.cat([corner, opposite - corner], dim=1)
 
 
 def xyxy_from_cxcywh(boxes_cxcywh: Boxes) -> Boxes:
-    """The same boxes by their corners."""
+    """Convert centre and size to corners."""
     centre, half = boxes_cxcywh[:, :2], boxes_cxcywh[:, 2:] / 2
     return torch.cat([centre - half, centre + half], dim=1)
 
 
 def cxcywh_from_xyxy(boxes_xyxy: Boxes) -> Boxes:
-    """The same boxes by centre and size."""
+    """Convert corners to centre and size."""
     corner, opposite = boxes_xyxy[:, :2], boxes_xyxy[:, 2:]
     return torch.cat([(corner + opposite) / 2, opposite - corner], dim=1)
 
 
 def px_from_unit(boxes_xyxy_unit: Boxes, *, width_px: int, height_px: int) -> Boxes:
-    """The same boxes in pixels of an image of this size."""
+    """Convert fractions to pixels of an image of this size."""
     return boxes_xyxy_unit * boxes_xyxy_unit.new_tensor([width_px, height_px, width_px, height_px])
 
 
 def unit_from_px(boxes_xyxy_px: Boxes, *, width_px: int, height_px: int) -> Boxes:
-    """The same boxes as fractions of an image of this size."""
+    """Convert pixels to fractions of an image of this size."""
     return boxes_xyxy_px / boxes_xyxy_px.new_tensor([width_px, height_px, width_px, height_px])
 
 
 def clip_to_image(boxes_xyxy_px: Boxes, *, width_px: int, height_px: int) -> Boxes:
-    """The part of each box inside the image; a box wholly outside keeps no area (see `has_area`)."""
+    """Return the part of each box inside the image; a box outside it has no area (see `has_area`)."""
     x = boxes_xyxy_px[:, 0::2].clamp(0, width_px)
     y = boxes_xyxy_px[:, 1::2].clamp(0, height_px)
     return torch.stack([x, y], dim=2).flatten(1)  # (boxes, 4): x1 y1 x2 y2
 
 
 def has_area(boxes_xyxy: Boxes) -> Bool[Tensor, " boxes"]:
-    """Whether right lies beyond left and bottom beyond top; never for a box with NaN."""
+    """Whether x2 > x1 and y2 > y1; False for a box with NaN."""
     return (boxes_xyxy[:, 2] > boxes_xyxy[:, 0]) & (boxes_xyxy[:, 3] > boxes_xyxy[:, 1])
 
 
 def area(boxes_xyxy: Boxes) -> Float[Tensor, " boxes"]:
-    """Width times height, 0 for boxes turned inside out."""
+    """Return width times height; 0 for a box with x2 < x1 or y2 < y1."""
     return (boxes_xyxy[:, 2:] - boxes_xyxy[:, :2]).clamp(min=0).prod(dim=1)
 
 
 def iou_matrix(
     first_xyxy: Float[Tensor, "first 4"], second_xyxy: Float[Tensor, "second 4"]
 ) -> Float[Tensor, "first second"]:
-    """Intersection over union of every pair, 0 where the union is empty. Both in one unit, px for true ratios."""
+    """Return the intersection over union of every pair; 0 if the union is empty. Both must have the same unit."""
     top_left = torch.maximum(first_xyxy[:, None, :2], second_xyxy[None, :, :2])
     bottom_right = torch.minimum(first_xyxy[:, None, 2:], second_xyxy[None, :, 2:])
     shared = (bottom_right - top_left).clamp(min=0).prod(dim=2)  # (first, second)
@@ -81,13 +81,13 @@ def nms(
     max_iou: float,
     group: Int[Tensor, " boxes"] | None = None,
 ) -> Int[Tensor, " kept"]:
-    """Indices of the boxes that overlap no better box of their group by more than `max_iou`, best first.
+    """Return the indices of the boxes that overlap no better box of their group by more than `max_iou`, best first.
 
-    A box falls only to a box that itself stays (greedy suppression); of equal scores the earlier is the better.
-    Boxes of different groups (class, image, or both) never suppress each other; without groups all are one.
+    Only a kept box suppresses others (greedy suppression); of equal scores the earlier box is better. Boxes of
+    different groups (class, image, or both) do not suppress each other; without groups all boxes are one group.
 
-    Greedy suppression has one solution and the loop finds it in as many rounds as its longest chain of boxes
-    suppressing one another, usually two or three, instead of one round per box.
+    Greedy suppression has one solution. The loop finds it in as many rounds as the longest chain of boxes that
+    suppress one another, usually two or three, instead of one round per box.
     """
     order = torch.argsort(scores, descending=True, stable=True)
     beats = torch.triu(iou_matrix(boxes_xyxy[order], boxes_xyxy[order]) > max_iou, diagonal=1)

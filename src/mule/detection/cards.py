@@ -1,7 +1,4 @@
-"""The 80 classes of COCO: their names, in the order of every 80-class detector, and their category ids in files.
-
-Weight cards of detectors: where a file comes from, how to know it, how to use it and what it scored.
-"""
+"""The 80 classes of COCO, and cards of published detector weights: address, checksum, input size and score."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,23 +25,23 @@ CLASS_INDEX_BY_CATEGORY_ID: Mapping[int, int] = {
     category_id: class_index
     for class_index, category_id in enumerate(n for n in range(1, 91) if n not in _UNUSED_CATEGORY_IDS)
 }
-"""Class index by the category id that COCO files and torchvision's detectors write: 1..90 with ten gaps."""
+"""Class index by category id, as in COCO files and torchvision's detectors: 1..90 with ten gaps."""
 
 OTHER_OBJECT = len(COCO_CLASSES)
-"""Class index of an object whose class COCO does not have, or whose class is not said."""
+"""Class index of an object whose class is unknown or not in COCO."""
 
 
 @dataclass(frozen=True)
 class DetectorCard:
-    """One published file of detector weights.
+    """A published file of detector weights.
 
     Attributes:
-        input_px: Side of the square the image is fitted into, or the short side for Faster R-CNN.
-        coco_ap: Average precision on COCO val2017 (IoU 0.50 to 0.95, percent) as its publisher reports it.
-        actor_score: Score from which a person counts as an actor. Small detectors are unsure where they are
-            right, so the paper's 0.85 would lose most actors. Measured for nano, a proposal for the others.
-        sha256: Checksum of the published file, or None where only `hash_prefix` is known.
-        hash_prefix: The first digits of that checksum, as the publisher writes them into the file's name.
+        input_px: Side of the square input, or the short side for Faster R-CNN.
+        coco_ap: Published average precision on COCO val2017 (IoU 0.50 to 0.95, percent).
+        actor_score: Least score of an actor. Small detectors give correct boxes low scores, so the paper's 0.85
+            would lose most actors. Measured for nano, a proposal for the others.
+        sha256: Checksum of the published file, or None if only `hash_prefix` is known.
+        hash_prefix: First digits of the checksum, as in the published file name.
     """
 
     name: str
@@ -81,7 +78,7 @@ YOLOX_CARDS: Mapping[str, DetectorCard] = {
         _yolox("x", 640, 51.1, 0.6, "c892d7aaf1c4746d8a4d675bec669a4db4f434b4ee1efb654bc9b353379c7c55"),
     )
 }
-"""The official YOLOX release 0.1.1rc0, COCO, without decoding inside the file."""
+"""The official YOLOX release 0.1.1rc0 for COCO; the files do not decode their boxes."""
 
 FASTER_RCNN_CARDS: Mapping[str, DetectorCard] = {
     "resnet50": DetectorCard(
@@ -103,4 +100,4 @@ FASTER_RCNN_CARDS: Mapping[str, DetectorCard] = {
         hash_prefix="dd69338a",
     ),
 }
-"""torchvision's own Faster R-CNN weights, COCO. None is published there for the paper's ResNeXt-101-FPN."""
+"""torchvision's Faster R-CNN weights for COCO. torchvision publishes none for the paper's ResNeXt-101-FPN."""

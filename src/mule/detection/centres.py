@@ -1,9 +1,9 @@
-"""A detector small enough for the package: a map of centres per class, and around each centre the sides of its box.
+"""A small detector that ships with the package: a map of centres per class, and the sides of the box at each centre.
 
-frame, short side 96 px ─▶ convolutions down to a sixteenth and back to a half ─┬─▶ heat: how likely a centre is here, per class
+frame, short side 96 px ─▶ convolutions down to a sixteenth and back to a half ─┬─▶ heat: probability of a centre, per class
                                                                                ╰─▶ sides: left, top, right, bottom of its box
 
-What it was trained on it finds; the built-in one knows rendered scenes. (Objects as points, Zhou et al. 2019.)
+The built-in weights were trained on rendered scenes. (Objects as points, Zhou et al. 2019.)
 """
 
 import json
@@ -20,20 +20,20 @@ from torch import Tensor, nn
 from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area, nms
 from mule.detection.detections import Detections, concatenate
-from mule.detection.detector import Frames, require_rgb_frames
+from mule.detection.detector import RgbFrames, require_rgb_frames
 
-FORMAT = "mule-centres-1"
+CENTRES_FORMAT = "mule-centres-1"
 STRIDE, COARSEST = 2, 16
 WIDTHS = (16, 32, 64, 96)
-MOST_FOUND = 60
+MAX_DETECTIONS = 60
 MAX_IOU = 0.65
 MIN_SCORE = 0.1
 
-Maps = Float[Tensor, "frames _channels _rows _cols"]
+FrameMaps = Float[Tensor, "frames _channels _rows _cols"]
 
 
 class CentreNetwork(nn.Module):
-    """Pixels to heat (logits) and sides (px of what it sees), both at half its rows and columns."""
+    """FrameMaps pixels to heat (logits) and sides (input pixels), both at half the rows and columns."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ class CentreNetwork(nn.Module):
         self.up_2 = _Up(quarters, halves, width_out=quarters)
         self.heat = nn.Conv2d(quarters, num_classes, 1)
         self.sides = nn.Conv2d(quarters, 4, 1)
-        nn.init.constant_(self.heat.get_parameter("bias"), -4.0)  # hardly any place is a centre
+        nn.init.constant_(self.heat.get_parameter("bias"), -4.0)  # centres are rare
         nn.init.constant_(self.sides.get_parameter("bias"), 2.0)
 
-    def forward(self, pixels: Maps) -> tuple[Maps, Maps]:
-        """Of frames whose sides are multiples of 16, with values from 0 to 1."""
+    def forward(self, pixels: FrameMaps) -> tuple[FrameMaps, FrameMaps]:
+        """Return heat and sides of frames whose sides are multiples of 16, with values from 0 to 1."""
         halves = self.at_2(pixels - 0.5)
         quarters = self.at_4(halves)
         eighths = self.at_8(quarters)
@@ -69,7 +69,7 @@ def _block(width_in: int, width_out: int, *, stride: int = 1) -> nn.Sequential:
 
 
 class _Up(nn.Module):
-    """A coarse map twice as fine, with what the finer one saw."""
+    """Upsamples a coarse map by two and adds a finer one."""
 
     def __init__(self, coarse: int, fine: int, *, width_out: int | None = None) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Up(nn.Module):
         self.from_coarse, self.from_fine = nn.Conv2d(coarse, width_out, 1), nn.Conv2d(fine, width_out, 1)
         self.mixed = _block(width_out, width_out)
 
-    def forward(self, coarse: Maps, fine: Maps) -> Maps:
+    def forward(self, coarse: FrameMaps, fine: FrameMaps) -> FrameMaps:
         grown = F.interpolate(self.from_coarse(coarse), scale_factor=2.0, mode="nearest")
         return self.mixed(grown + self.from_fine(fine))
 
@@ -93,29 +93,29 @@ class CentreDetector:
         short_side_px: int,
         actor_score: float,
     ) -> None:
-        """Frames are scaled so that their short side is this long; the network gives what a `CentreNetwork` does."""
+        """Use a network with the outputs of a `CentreNetwork`; frames are scaled to this short side."""
         self._network = network.eval()
         self.class_names = tuple(class_names)
         self.short_side_px = short_side_px
         self.actor_score = actor_score
 
     @torch.inference_mode()
-    def __call__(self, frames: Frames) -> Detections:
-        """Everything found in each frame, in pixels of the frames given, clipped to the frame."""
+    def __call__(self, frames: RgbFrames) -> Detections:
+        """Return all detections of each frame, in pixels of the given frames, clipped to the frame."""
         require_rgb_frames(frames)
         rows, cols = frames.shape[2:]
         pixels = _scaled(frames, self.short_side_px)
         heat, sides = self._network(pixels)
         scale = frames.new_tensor([cols / pixels.shape[3], rows / pixels.shape[2]], dtype=torch.float32)
-        found = [self._of_frame(heat[at].sigmoid(), sides[at]) for at in range(len(frames))]
-        return concatenate([_kept(*each, scale=scale.repeat(2), size=(rows, cols)) for each in found])
+        peaks = [self._peaks(heat[at].sigmoid(), sides[at]) for at in range(len(frames))]
+        return concatenate([_kept(*each, scale=scale.repeat(2), size=(rows, cols)) for each in peaks])
 
-    def _of_frame(
+    def _peaks(
         self, heat: Float[Tensor, "classes rows cols"], sides: Float[Tensor, "4 rows cols"]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes, scores and classes at the places that are more of a centre than their neighbours."""
+        """Return boxes, scores and classes at the local maxima of the heat."""
         peaks = heat * (F.max_pool2d(heat[None], 3, stride=1, padding=1)[0] == heat)
-        scores, places = peaks.flatten().topk(min(MOST_FOUND, peaks.numel()))
+        scores, places = peaks.flatten().topk(min(MAX_DETECTIONS, peaks.numel()))
         places, scores = places[scores >= MIN_SCORE], scores[scores >= MIN_SCORE]
         rows, cols = heat.shape[1:]
         class_index, place = places // (rows * cols), places % (rows * cols)
@@ -125,24 +125,24 @@ class CentreDetector:
 def boxes_at(
     sides: Float[Tensor, "places 4"], place: Int[Tensor, " places"], cols: int
 ) -> Float[Tensor, "places 4"]:
-    """Boxes (xyxy, px of what the network sees) from the sides told at places of a map, counted row by row."""
+    """Return boxes (xyxy, input pixels) from the predicted sides at places of a map, counted row by row."""
     centre = (torch.stack([place % cols, place // cols], dim=1).float() + 0.5) * STRIDE
     return torch.cat([centre - sides[:, :2], centre + sides[:, 2:]], dim=1)
 
 
 def read_centre_detector(path: Path) -> CentreDetector:
-    """The detector of a file that `centre_detector_file` made.
+    """Load a detector from a file that `centre_detector_file` made.
 
     Raises:
-        DetectorError: it is not there, not whole, or something else.
+        DetectorError: the file is missing, damaged or not a centre detector.
     """
     try:
         content = path.read_bytes()
-        tensors = safetensors.torch.load(content)  # refuses what is cut short
+        tensors = safetensors.torch.load(content)  # refuses truncated files
         length = int.from_bytes(content[:8], "little")
         about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-        if about.get("format") != FORMAT:
-            raise DetectorError(f"{path}: format must be {FORMAT!r}; got {about.get('format')!r}.")
+        if about.get("format") != CENTRES_FORMAT:
+            raise DetectorError(f"{path}: format must be {CENTRES_FORMAT!r}; got {about.get('format')!r}.")
         names = tuple(about["class_names"].split(","))
         network = CentreNetwork(len(names))
         network.load_state_dict({name: each.float() for name, each in tensors.items()})
@@ -161,14 +161,14 @@ def read_centre_detector(path: Path) -> CentreDetector:
 def centre_detector_file(
     network: CentreNetwork, *, class_names: Sequence[str], short_side_px: int, actor_score: float
 ) -> bytes:
-    """A detector as the bytes of a safetensors file, in half precision."""
+    """Return a detector as the bytes of a safetensors file, in half precision."""
     tensors = {
         name: (each.half() if each.is_floating_point() else each).contiguous()
         for name, each in network.state_dict().items()
         if not name.endswith("num_batches_tracked")
     }
     about = {
-        "format": FORMAT,
+        "format": CENTRES_FORMAT,
         "class_names": ",".join(class_names),
         "short_side_px": str(short_side_px),
         "actor_score": f"{actor_score:.4f}",
@@ -176,8 +176,8 @@ def centre_detector_file(
     return safetensors.torch.save(tensors, about)
 
 
-def _scaled(frames: Frames, short_side_px: int) -> Maps:
-    """Frames with values from 0 to 1, their short side as wanted, both sides multiples of 16."""
+def _scaled(frames: RgbFrames, short_side_px: int) -> FrameMaps:
+    """Scale frames to values from 0 to 1 and to this short side; both sides become multiples of 16."""
     rows, cols = frames.shape[2:]
     scale = short_side_px / min(rows, cols)
     size = [max(1, round(side * scale / COARSEST)) * COARSEST for side in (rows, cols)]
@@ -195,7 +195,7 @@ def _kept(
     scale: Float[Tensor, " 4"],
     size: tuple[int, int],
 ) -> Detections:
-    """Of one frame: boxes in its own pixels, within it, the weaker of two that are nearly the same dropped."""
+    """Return the boxes of one frame in its own pixels, clipped to it, without near duplicates."""
     inside = clip_to_image(boxes * scale, width_px=size[1], height_px=size[0])
     seen = torch.nonzero(has_area(inside))[:, 0]
     kept = seen[nms(inside[seen], scores[seen], max_iou=MAX_IOU, group=class_index[seen])]

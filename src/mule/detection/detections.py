@@ -1,11 +1,8 @@
-"""What a detector found: boxes, scores and classes of a batch of images, flat, each row knowing its image.
-
-Boxes of many frames, in fractions of the image, as the files of precomputed boxes give them.
-"""
+"""Detections: boxes, scores and classes of a batch of images, and tables of precomputed boxes by frame."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -15,21 +12,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
+from mule.core.text_rows import PROBLEMS_SHOWN
 from mule.detection.boxes import has_area, px_from_unit
 
 PERSON = 0
-"""Class index of a person, who is an actor; every other class is an object."""
+"""Class index of a person. Persons are actors, all other classes are objects."""
 
 PAPER_ACTOR_SCORE = 0.85
-"""Score from which the paper takes a detected person for an actor (Faster R-CNN, ResNeXt-101-FPN)."""
+"""Least score of an actor in the paper (Faster R-CNN, ResNeXt-101-FPN)."""
 
 DEFAULT_MAX_OBJECTS = 5
-"""M, the objects kept per image. The paper gives no number; five is what AIA, which it compares with, keeps."""
+"""M, the number of objects kept per image. The paper gives none; AIA, which it compares with, keeps five."""
 
 
 @dataclass(frozen=True)
 class Detections:
-    """Boxes in a batch of images. Row i lies in image `image_index[i]`; images without boxes are ordinary."""
+    """Boxes in a batch of images. Row i is in image `image_index[i]`; images may have no boxes."""
 
     boxes_xyxy_px: Float[Tensor, "boxes 4"]
     scores: Float[Tensor, " boxes"]
@@ -77,7 +75,7 @@ class Detections:
         return len(self.scores)
 
     def select(self, rows: Bool[Tensor, " boxes"] | Int[Tensor, " chosen"]) -> "Detections":
-        """The rows of a mask, or the rows named and in that order; the images stay all there."""
+        """Return the rows of a mask, or the given rows in that order; the number of images stays."""
         return Detections(
             boxes_xyxy_px=self.boxes_xyxy_px[rows],
             scores=self.scores[rows],
@@ -87,25 +85,19 @@ class Detections:
         )
 
     def of_image(self, image_index: int) -> "Detections":
-        """What was found in one image, as a batch of that image alone."""
-        rows = self.image_index == image_index
-        return Detections(
-            boxes_xyxy_px=self.boxes_xyxy_px[rows],
-            scores=self.scores[rows],
-            class_index=self.class_index[rows],
-            image_index=torch.zeros_like(self.image_index[rows]),
-            num_images=1,
-        )
+        """Return the detections of one image, as a batch of that image alone."""
+        rows = self.select(self.image_index == image_index)
+        return replace(rows, image_index=torch.zeros_like(rows.image_index), num_images=1)
 
 
 def no_detections(num_images: int) -> Detections:
-    """A batch of images in which nothing was found."""
+    """Return a batch of images without detections."""
     none = torch.zeros(0, dtype=torch.int64)
     return Detections(torch.zeros(0, 4), torch.zeros(0), none, none, num_images)
 
 
 def concatenate(batches: Sequence[Detections]) -> Detections:
-    """One batch holding the images of all batches, in their order."""
+    """Join batches into one, with their images in order."""
     if not batches:
         return no_detections(0)
     first_image, total = [], 0
@@ -126,9 +118,9 @@ def concatenate(batches: Sequence[Detections]) -> Detections:
 def split_actors_and_objects(
     detections: Detections, *, actor_score: float = PAPER_ACTOR_SCORE, max_objects: int = DEFAULT_MAX_OBJECTS
 ) -> tuple[Detections, Detections]:
-    """Persons of at least `actor_score`, and the `max_objects` best boxes of any other class per image.
+    """Return the persons of at least `actor_score`, and the `max_objects` best other boxes per image.
 
-    Both come ordered by image, best score first; of equal scores the earlier row goes first.
+    Both are ordered by image, then best score first; of equal scores the earlier row comes first.
     """
     is_person = detections.class_index == PERSON
     actors = _best_first(detections.select(is_person & (detections.scores >= actor_score)))
@@ -148,22 +140,21 @@ def _rank_in_image(detections: Detections) -> Int[Tensor, " boxes"]:
     return torch.arange(len(detections)) - first_row[detections.image_index]
 
 
-MAX_OVERHANG_UNIT = 0.05
-MIN_SIDE_UNIT = 1e-6  # thinner boxes would have no area left in single precision
-MAX_PROBLEMS_SHOWN = 5
+MAX_OVERHANG_UNIT = 0.05  # boxes further outside the image are an error
+MIN_SIDE_UNIT = 1e-6  # thinner boxes have no area in single precision
 
 UnitBox = tuple[float, float, float, float]
 
 
 class FrameKey(NamedTuple):
-    """A frame: the video (or image file) and the time in it, kept to the millisecond; 0 for an image."""
+    """A frame: its video (or image file) and its time to the millisecond; 0 for an image."""
 
     video: str
     key_time_s: float
 
 
 class BoxRow(NamedTuple):
-    """One box as a file has it, or, without a box, the word of the file that this frame exists."""
+    """A box in a file; without a box, a frame that the file lists."""
 
     where: str
     frame: FrameKey
@@ -173,13 +164,13 @@ class BoxRow(NamedTuple):
 
 
 def frame_key(video: str, key_time_s: int | float) -> FrameKey:
-    """The key under which a frame's boxes are found: times that differ by less than 0.5 ms are one."""
+    """Return the key of a frame; times that differ by less than 0.5 ms have the same key."""
     return FrameKey(video, round(float(key_time_s), 3))
 
 
 @dataclass(frozen=True)
 class BoxTable:
-    """The boxes of a file by frame; `num_clipped` and `num_repeated` count what `table_from_rows` changed."""
+    """The boxes of a file by frame; `num_clipped` and `num_repeated` count changes by `table_from_rows`."""
 
     frames: tuple[FrameKey, ...]
     boxes_xyxy_unit: Float[Tensor, "boxes 4"]
@@ -196,11 +187,11 @@ class BoxTable:
         return dict(zip(self.frames, torch.split(order, per_frame.tolist()), strict=True))
 
     def detections(self, frames: Sequence[FrameKey], *, width_px: int, height_px: int) -> Detections:
-        """The boxes of these frames, image i for `frames[i]`, in pixels; none for a frame the file leaves out."""
+        """Return the boxes of these frames in pixels, image i for `frames[i]`; none for a frame not in the file."""
         none = torch.zeros(0, dtype=torch.int64)
-        found = [self._rows_by_frame.get(frame_key(*frame), none) for frame in frames]
-        rows = torch.cat([none, *found])
-        per_image = torch.tensor([len(part) for part in found], dtype=torch.int64)
+        parts = [self._rows_by_frame.get(frame_key(*frame), none) for frame in frames]
+        rows = torch.cat([none, *parts])
+        per_image = torch.tensor([len(part) for part in parts], dtype=torch.int64)
         return Detections(
             boxes_xyxy_px=px_from_unit(self.boxes_xyxy_unit[rows], width_px=width_px, height_px=height_px),
             scores=self.scores[rows],
@@ -211,11 +202,11 @@ class BoxTable:
 
 
 def table_from_rows(path: Path, rows: Iterable[BoxRow | str]) -> BoxTable:
-    """The rows checked, clipped and joined; a row that is a string is a problem its reader found.
+    """Check, clip and join rows; a string in `rows` is a problem that the reader found.
 
-    Boxes may reach over the edge of the image by at most 5 % of its side and are clipped; anything further out
-    is an error, because it usually means pixels taken for fractions or the reverse. Rows that repeat a box (AVA
-    writes one per action) become one box with the best of their scores. All problems are raised together.
+    A box may extend beyond the image by at most 5 % of its side and is clipped; more is an error, because it usually
+    means that pixels and fractions are confused. Rows that repeat a box (AVA writes one per action) become one box
+    with the best score. All problems are reported together.
     """
     problems: list[str] = []
     frames: dict[FrameKey, int] = {}
@@ -235,8 +226,8 @@ def table_from_rows(path: Path, rows: Iterable[BoxRow | str]) -> BoxTable:
                 num_rows += 1
                 num_clipped += box != row.box_xyxy_unit
     if problems:
-        more = len(problems) - MAX_PROBLEMS_SHOWN
-        shown = "\n  ".join(problems[:MAX_PROBLEMS_SHOWN])
+        more = len(problems) - PROBLEMS_SHOWN
+        shown = "\n  ".join(problems[:PROBLEMS_SHOWN])
         raise AnnotationError(f"{path}, {shown}" + (f"\n  and {more} more." if more > 0 else ""))
     return BoxTable(
         frames=tuple(frames),
@@ -260,7 +251,7 @@ def _problem_of(row: BoxRow) -> str | None:
         return f"{row.where}: score must lie within 0..1; got {row.score:.6g}."
     if min(x1, y1) < -MAX_OVERHANG_UNIT or max(x2, y2) > 1 + MAX_OVERHANG_UNIT:
         return (
-            f"{row.where}: box {shown}, in fractions of the image, lies outside 0..1. Were pixels and fractions "
+            f"{row.where}: box {shown}, in fractions of the image, is outside 0..1. Were pixels and fractions "
             "confused?"
         )
     if min(min(x2, 1) - max(x1, 0), min(y2, 1) - max(y1, 0)) < MIN_SIDE_UNIT:

@@ -1,4 +1,4 @@
-"""Detectors: frames in, boxes with scores and classes out. YOLOX through onnxruntime is the built-in one."""
+"""The detector interface, and YOLOX files run by onnxruntime."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ from mule.detection.boxes import clip_to_image, has_area, nms, xyxy_from_cxcywh
 from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
 
-Frames = Shaped[Tensor, "frames channels rows cols"]
-"""RGB, uint8 from 0 to 255 or floating point from 0 to 1, as the video room gives them."""
+RgbFrames = Shaped[Tensor, "frames channels rows cols"]
+"""RGB frames, uint8 from 0 to 255 or floating point from 0 to 1."""
 
 STRIDES_PX = (8, 16, 32)
 PAD_GREY = 114
-MAX_CANDIDATES = 1000  # per frame, best first: keeps the overlap matrix of a noisy frame small
+MAX_CANDIDATES = 1000  # per frame, best first, to limit the overlap matrix
 
 
 @runtime_checkable
@@ -28,25 +28,25 @@ class Detector(Protocol):
 
     @property
     def class_names(self) -> Sequence[str]:
-        """Names by class index; index 0 is the person."""
+        """Names by class index; index 0 is `person`."""
         ...
 
     @property
     def actor_score(self) -> float:
-        """Score from which a person of this detector counts as an actor."""
+        """Least score of an actor."""
         ...
 
-    def __call__(self, frames: Frames) -> Detections:
-        """Everything found in each frame, in pixels of the frames given."""
+    def __call__(self, frames: RgbFrames) -> Detections:
+        """Return all detections of each frame, in pixels of the given frames."""
         ...
 
 
-def require_rgb_frames(frames: Frames) -> None:
-    """Refuses what a detector cannot look at: anything but uint8, or floats within 0..1, with three channels."""
+def require_rgb_frames(frames: RgbFrames) -> None:
+    """Check that frames have three channels and are uint8, or floating point within 0..1."""
     if frames.ndim != 4 or frames.shape[1] != 3 or 0 in frames.shape[1:]:
         raise ShapeError(
-            f"frames must be (frames, 3, rows, cols), RGB; got {tuple(frames.shape)}. An image that is "
-            "(rows, cols, 3) goes in as image.permute(2, 0, 1)[None]."
+            f"frames must be (frames, 3, rows, cols), RGB; got {tuple(frames.shape)}. Pass an image "
+            "of shape (rows, cols, 3) as image.permute(2, 0, 1)[None]."
         )
     if frames.dtype == torch.uint8:
         return
@@ -63,9 +63,9 @@ def require_rgb_frames(frames: Frames) -> None:
 def letterbox(
     frame: Shaped[Tensor, "3 rows cols"], *, height_px: int, width_px: int
 ) -> tuple[Float[Tensor, "3 input_rows input_cols"], tuple[float, float]]:
-    """The frame shrunk or grown to fit, in the top-left corner of a grey canvas, and its scale in x and y.
+    """Fit the frame into the top-left corner of a grey canvas; return the canvas and the scale in x and y.
 
-    Channels come out in the order blue, green, red with values from 0 to 255, as YOLOX was trained.
+    The canvas is BGR with values from 0 to 255, as YOLOX expects.
     """
     rows, cols = frame.shape[1:]
     fit = min(height_px / rows, width_px / cols)
@@ -78,7 +78,7 @@ def letterbox(
 
 
 def anchor_grid(height_px: int, width_px: int) -> Float[Tensor, "anchors 3"]:
-    """Column, row and stride of every anchor of YOLOX: strides 8, 16, 32, each row by row."""
+    """Return column, row and stride of every YOLOX anchor: strides 8, 16, 32, each row by row."""
     levels = []
     for stride in STRIDES_PX:
         row, col = torch.meshgrid(
@@ -91,17 +91,16 @@ def anchor_grid(height_px: int, width_px: int) -> Float[Tensor, "anchors 3"]:
 def decode_boxes(
     raw: Float[Tensor, "anchors 4"], grid: Float[Tensor, "anchors 3"]
 ) -> Float[Tensor, "anchors 4"]:
-    """Boxes (cxcywh, pixels of the network's input): centre = (xy + cell) · stride, size = exp(wh) · stride."""
+    """Return boxes (cxcywh, input pixels): centre = (xy + cell) · stride, size = exp(wh) · stride."""
     stride = grid[:, 2:]
     return torch.cat([(raw[:, :2] + grid[:, :2]) * stride, raw[:, 2:].exp() * stride], dim=1)
 
 
 class YoloxDetector:
-    """Any YOLOX-family ONNX file, run by onnxruntime: BGR 0..255 in, (1, anchors, 5 + classes) out.
+    """A YOLOX ONNX file, run by onnxruntime: BGR 0..255 in, (1, anchors, 5 + classes) out.
 
-    Files with and without the decoding of boxes inside are both understood: on a plain grey image, centres
-    count in pixels across the whole input if decoded, in cells around zero if not.
-    Files exported before YOLOX 0.1.1 expect another normalisation and are not supported.
+    The file may or may not decode its boxes: on a grey image, decoded centres are spread over the input in pixels,
+    raw ones are near zero. Files exported before YOLOX 0.1.1 expect another normalisation and are not supported.
     """
 
     def __init__(
@@ -114,15 +113,15 @@ class YoloxDetector:
         class_names: Sequence[str] = COCO_CLASSES,
         threads: int = 0,
     ) -> None:
-        """Reads the file and tries it on a grey image.
+        """Load the file and run it on a grey image.
 
         Args:
             path: The ONNX file.
-            actor_score: Score from which a person is an actor; the file's card knows it.
-            min_score: Boxes below are not reported. The tracker uses persons between this and `actor_score`.
-            max_iou: Overlap from which the weaker of two boxes of one class is dropped.
+            actor_score: Least score of an actor; see the file's card.
+            min_score: Least score of a reported box. The tracker uses persons between this and `actor_score`.
+            max_iou: Drop the weaker of two boxes of one class that overlap more than this.
             class_names: Names by class index; person first.
-            threads: For onnxruntime; 0 lets it take every core.
+            threads: Threads of onnxruntime; 0 uses every core.
         """
         self.path = Path(path)
         self.actor_score = actor_score
@@ -135,8 +134,8 @@ class YoloxDetector:
         grey = torch.full((3, self._height_px, self._width_px), float(PAD_GREY))
         self._is_decoded = bool(self._run(grey)[:, :2].max() > max(self._height_px, self._width_px) / 2)
 
-    def __call__(self, frames: Frames) -> Detections:
-        """Everything found in each frame, in pixels of the frames given, clipped to the frame."""
+    def __call__(self, frames: RgbFrames) -> Detections:
+        """Return all detections of each frame, in pixels of the given frames, clipped to the frame."""
         require_rgb_frames(frames)
         return concatenate([self._detect(frame) for frame in frames])
 
@@ -170,15 +169,14 @@ class YoloxDetector:
         if len(outputs) != 1 or tuple(outputs[0].shape) != expected:
             raise DetectorError(
                 f"{self.path}: a YOLOX file for {self._width_px}x{self._height_px} px and "
-                f"{len(self.class_names)} classes gives one output of shape {expected}; this one gives "
-                f"{[tuple(output.shape) for output in outputs]}. Give class_names if it knows other classes."
+                f"{len(self.class_names)} classes must have one output of shape {expected}; got "
+                f"{[tuple(output.shape) for output in outputs]}. Give class_names if it has other classes."
             )
         output = torch.from_numpy(outputs[0][0])
         lowest, highest = (value.item() for value in output[:, 4:].aminmax())
         if not (torch.isfinite(output[:, :4]).all() and 0 <= lowest <= highest <= 1):  # never true of NaN
             raise DetectorError(
-                f"{self.path}: boxes, objectness and class scores of a YOLOX file are finite, the scores within "
-                f"0..1; found scores from {lowest:.4g} to {highest:.4g}. "
+                f"{self.path}: outputs of a YOLOX file must be finite, with scores within 0..1; got scores from {lowest:.4g} to {highest:.4g}. "
                 "Is it another kind of network, or exported without its sigmoids?"
             )
         return output
@@ -193,17 +191,17 @@ def _open_session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntim
         ) from missing
     if not path.is_file():
         raise DetectorError(
-            f"{path}: there is no such detector file. Its card gives the address to get it from."
+            f"{path}: there is no such detector file. `mule weights list` shows what can be downloaded."
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # failures are raised; they need not be printed as well
+    options.log_severity_level = 4  # failures are raised, not printed
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as failure:  # onnxruntime's errors share no parent but this one
+    except Exception as failure:  # onnxruntime's errors have no other common parent
         raise DetectorError(
-            f"{path} ({path.stat().st_size} bytes): not an ONNX file, or not all of one. Get it again and compare "
-            f"its checksum with the card. onnxruntime says: {failure}"
+            f"{path} ({path.stat().st_size} bytes): not a complete ONNX file. Download it again with "
+            f"`mule weights pull`. onnxruntime reports: {failure}"
         ) from failure
 
 
@@ -215,6 +213,6 @@ def _require_image_input(path: Path, session: Any) -> tuple[str, int, int]:  # n
         ):
             return inputs[0].name, height_px, width_px
     raise DetectorError(
-        f"{path}: a YOLOX file takes one float image (1, 3, height, width) with fixed sides that are multiples "
-        f"of {STRIDES_PX[-1]}; this one takes {[(i.name, i.type, i.shape) for i in inputs]}."
+        f"{path}: a YOLOX file must take one float image (1, 3, height, width) with fixed sides that are multiples "
+        f"of {STRIDES_PX[-1]}; got {[(i.name, i.type, i.shape) for i in inputs]}."
     )

@@ -1,4 +1,4 @@
-"""Faster R-CNN, the detector family of the paper, through torchvision (extra `mule[torchvision]`)."""
+"""Faster R-CNN, the detector family of the paper, from torchvision (extra `mule[torchvision]`)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PAPER_ACTOR_SCORE, Detections, concatenate
-from mule.detection.detector import Frames, require_rgb_frames
+from mule.detection.detector import RgbFrames, require_rgb_frames
 
 FasterRcnnKind = Literal["resnet50", "resnet50_v2", "resnext101"]
 NUM_COCO_CATEGORIES = 91  # background, then category ids 1..90
@@ -22,7 +22,7 @@ NUM_COCO_CATEGORIES = 91  # background, then category ids 1..90
 class FasterRcnnDetector:
     """A torchvision detection model over COCO categories: RGB 0..1 in, boxes, labels and scores per image out.
 
-    The model resizes, normalises and suppresses by itself; here labels become class indices and weak boxes go.
+    The model resizes, normalises and suppresses boxes itself; this class maps labels and drops weak boxes.
     """
 
     class_names = (*COCO_CLASSES, "other")
@@ -37,14 +37,14 @@ class FasterRcnnDetector:
         for category_id, class_index in CLASS_INDEX_BY_CATEGORY_ID.items():
             self._class_index[category_id] = class_index
 
-    def __call__(self, frames: Frames) -> Detections:
-        """Everything found in each frame, in pixels of the frames given, clipped to the frame."""
+    def __call__(self, frames: RgbFrames) -> Detections:
+        """Return all detections of each frame, in pixels of the given frames, clipped to the frame."""
         require_rgb_frames(frames)
         images = frames.float() / (255 if frames.dtype == torch.uint8 else 1)
         with torch.inference_mode():
-            found = [self._model([image])[0] for image in images]
+            outputs = [self._model([image])[0] for image in images]
         return concatenate(
-            [self._detections(image, output) for image, output in zip(images, found, strict=True)]
+            [self._detections(image, output) for image, output in zip(images, outputs, strict=True)]
         )
 
     def _detections(self, image: Float[Tensor, "3 rows cols"], output: Mapping[str, Tensor]) -> Detections:
@@ -63,7 +63,7 @@ class FasterRcnnDetector:
 def load_faster_rcnn(
     path: str | Path, *, kind: FasterRcnnKind = "resnet50", actor_score: float = PAPER_ACTOR_SCORE
 ) -> FasterRcnnDetector:
-    """The detector whose weights are in the file: a state dict of torchvision's Faster R-CNN over COCO."""
+    """Load a detector from a state dict of torchvision's Faster R-CNN for COCO."""
     path = Path(path)
     state = _read_state_dict(path)
     builders = _builders()
@@ -74,8 +74,8 @@ def load_faster_rcnn(
         model.load_state_dict(state)  # torchvision itself renames the keys of older files
     except RuntimeError as mismatch:
         raise DetectorError(
-            f"{path}: these are not the weights of Faster R-CNN {kind} over {NUM_COCO_CATEGORIES} COCO categories; "
-            f"torch says: {str(mismatch)[:400]} ..."
+            f"{path}: must hold the weights of Faster R-CNN {kind} for {NUM_COCO_CATEGORIES} COCO categories; "
+            f"torch reports: {str(mismatch)[:400]} ..."
         ) from mismatch
     return FasterRcnnDetector(model, actor_score=actor_score)
 
@@ -99,7 +99,7 @@ def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
         return FasterRCNN(body, num_classes=NUM_COCO_CATEGORIES)
 
     return {
-        "resnet50": partial(with_frozen_norm, "resnet50", 0.0),  # the published weights were made with eps 0
+        "resnet50": partial(with_frozen_norm, "resnet50", 0.0),  # the published weights use eps 0
         "resnet50_v2": partial(fasterrcnn_resnet50_fpn_v2, weights=None, weights_backbone=None),
         "resnext101": partial(with_frozen_norm, "resnext101_32x8d", 1e-5),
     }
@@ -108,15 +108,15 @@ def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise DetectorError(
-            f"{path}: there is no such detector file. Its card gives the address to get it from."
+            f"{path}: there is no such detector file. `mule weights list` shows what can be downloaded."
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as failure:  # what is no such file fails in torch in many ways
+    except Exception as failure:  # torch raises many kinds of errors for a damaged file
         raise DetectorError(
-            f"{path} ({path.stat().st_size} bytes): not a file of tensors only, or not all of one. Files that would "
-            f"run code are never opened. Get it again from its card's address. torch says: {failure}"
+            f"{path} ({path.stat().st_size} bytes): not a complete file of tensors. Files that could run code are "
+            f"refused. Download it again with `mule weights pull`. torch reports: {failure}"
         ) from failure
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise DetectorError(f"{path}: must hold a state dict, tensors by name; found {type(state).__name__}.")
+        raise DetectorError(f"{path}: must hold a state dict, tensors by name; got {type(state).__name__}.")
     return state

@@ -1,79 +1,77 @@
-"""Precomputed boxes from files: AVA predicted-box CSV, boxes by frame in JSON, COCO and AIA JSON. Never pickles.
+"""Read precomputed boxes: AVA predicted-box CSV, boxes by frame in JSON, COCO and AIA JSON. Never pickles.
 
-Every reader gives one `BoxTable` in unit coordinates, whatever the file was written in, so the boxes can be
-laid on frames of any size. All problems of a file are raised at once, each with its line or entry.
+Every reader returns a `BoxTable` in fractions of the image, which fits frames of any size. All problems of a file are
+reported together, each with its line or entry.
 """
 
 import csv
-import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mule.core.errors import AnnotationError
+from mule.core.text_rows import Json, is_number, read_json, read_lines
 from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import BoxRow, BoxTable, FrameKey, frame_key, table_from_rows
 
-Json = Any
 AVA_COLUMNS = ("video", "timestamp", "x1", "y1", "x2", "y2", "action", "score")
 
 
 def load_boxes(path: str | Path, *, images_path: str | Path | None = None) -> BoxTable:
-    """The boxes of any file read here, told apart by its ending and, for JSON, by its content.
+    """Read boxes from a file of any supported format.
 
     Args:
-        path: A `.csv` as of `load_ava_csv`, or a `.json` as of `load_boxes_by_frame` or `load_coco`.
-        images_path: COCO annotations that describe the images, for COCO results, which do not.
+        path: A `.csv` for `load_ava_csv`, or a `.json` for `load_boxes_by_frame` or `load_coco`.
+        images_path: COCO annotations that describe the images, needed for COCO results.
     """
     path = Path(path)
     if path.suffix == ".csv":
         return load_ava_csv(path)
     if path.suffix != ".json":
         raise AnnotationError(
-            f"{path}: boxes are read from .csv and .json files. Pickles can run code and are not opened; write "
-            'them out as JSON {"video,timestamp": [[x1, y1, x2, y2, score], ...]}.'
+            f"{path}: a file of boxes must end in .csv or .json. Pickles can run code and are not opened; save them "
+            'as JSON {"video,timestamp": [[x1, y1, x2, y2, score], ...]}.'
         )
-    content = _read_json(path)
+    content = read_json(path)
     if isinstance(content, dict) and not {"images", "annotations"} & content.keys():
         return table_from_rows(path, _rows_by_frame(content))
     return table_from_rows(path, _coco_rows(content, _described(images_path, content)))
 
 
 def load_ava_csv(path: str | Path) -> BoxTable:
-    """Persons from AVA's CSV: `video,timestamp,x1,y1,x2,y2,action-or-empty,score`, fractions of the image.
+    """Read persons from AVA's CSV: `video,timestamp,x1,y1,x2,y2,action-or-empty,score`, in fractions of the image.
 
-    Seven columns mean score 1; two (`video,timestamp`) a frame without boxes. A first line of column names is
-    allowed; if it calls the seventh `label`, that column names a COCO class or `object` instead of an action.
+    A row of seven columns has score 1; a row of two (`video,timestamp`) is a frame without boxes. A header is allowed;
+    if it names the seventh column `label`, that column holds a COCO class or `object` instead of an action.
     """
     path = Path(path)
     try:
-        return table_from_rows(path, _ava_rows(_read_text(path)))
+        return table_from_rows(path, _ava_rows(path))
     except csv.Error as bad:
         raise AnnotationError(f"{path}: not a CSV file: {bad}.") from bad
 
 
 def load_boxes_by_frame(path: str | Path) -> BoxTable:
-    """Persons from JSON `{"video,timestamp": [[x1, y1, x2, y2, score], ...], ...}`, fractions of the image."""
+    """Read persons from JSON `{"video,timestamp": [[x1, y1, x2, y2, score], ...], ...}`, in fractions of the image."""
     path = Path(path)
-    return table_from_rows(path, _rows_by_frame(_read_json(path)))
+    return table_from_rows(path, _rows_by_frame(read_json(path)))
 
 
 def load_coco(path: str | Path, *, images_path: str | Path | None = None) -> BoxTable:
-    """Boxes from COCO JSON in pixels (x, y, width, height): annotations, or results with their `images_path`.
+    """Read boxes from COCO JSON in pixels (x, y, width, height): annotations, or results with `images_path`.
 
-    Images with `movie` and `timestamp` (AIA's AVA files, also `ava_*_det_object_bbox.json`) are frames of
-    videos; others go by `file_name`. Crowds (`iscrowd`) are regions, not boxes of one actor, and are left out.
+    Images with `movie` and `timestamp` (AIA's AVA files, also `ava_*_det_object_bbox.json`) are frames of videos;
+    others are identified by `file_name`. Crowds (`iscrowd`) are left out.
     """
     path = Path(path)
-    content = _read_json(path)
+    content = read_json(path)
     return table_from_rows(path, _coco_rows(content, _described(images_path, content)))
 
 
-def _ava_rows(text: str) -> Iterator[BoxRow | str]:
+def _ava_rows(path: Path) -> Iterator[BoxRow | str]:
     columns = AVA_COLUMNS
-    for line, values in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for line, values in enumerate(csv.reader(read_lines(path)), start=1):
         if line == 1 and [name.strip() for name in values[2:6]] == list(AVA_COLUMNS[2:6]):
             columns = tuple(name.strip() for name in values)
         elif values and len(values) not in (2, 7, 8):
@@ -125,7 +123,7 @@ def _rows_by_frame(content: Json) -> Iterator[BoxRow | str]:
 
 
 def _described(images_path: str | Path | None, content: Json) -> Json:
-    return _read_json(Path(images_path)) if images_path is not None else content
+    return read_json(Path(images_path)) if images_path is not None else content
 
 
 def _coco_rows(content: Json, described: Json) -> Iterator[BoxRow | str]:
@@ -134,8 +132,8 @@ def _coco_rows(content: Json, described: Json) -> Iterator[BoxRow | str]:
         yield "file: must be a list of COCO results, or an object with a list 'annotations'."
     elif not isinstance(described, dict) or not isinstance(described.get("images"), list):
         yield (
-            "file: the list 'images' is missing, and results alone do not say which and how large their images "
-            "are. Give the COCO annotations that do as images_path."
+            "file: the list 'images' is missing, so the size of the images is unknown. Give the COCO annotations that "
+            "describe them as images_path."
         )
     else:
         images: dict[int | str, tuple[FrameKey, float, float]] = {}
@@ -197,7 +195,7 @@ def _frame_of_image(image: Mapping[str, Any]) -> FrameKey:
 
 
 def _class_by_category(categories: Json) -> Mapping[int, int]:
-    """Class index by category id: by name where the file names its categories, else by COCO's own ids."""
+    """Return class indices by category id: by name if the file names its categories, else by COCO's ids."""
     by_id = dict(CLASS_INDEX_BY_CATEGORY_ID)
     for category in categories if isinstance(categories, list) else []:
         match category:
@@ -210,24 +208,6 @@ def _class_index(name: str) -> int:
     return COCO_CLASSES.index(name) if name in COCO_CLASSES else OTHER_OBJECT
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as bad:
-        raise AnnotationError(f"{path}: must be a text file (UTF-8); byte {bad.start} is not text.") from bad
-    except OSError as bad:
-        raise AnnotationError(f"{path}: cannot be read: {bad.strerror}.") from bad
-
-
-def _read_json(path: Path) -> Json:
-    try:
-        return json.loads(_read_text(path))
-    except json.JSONDecodeError as bad:
-        raise AnnotationError(
-            f"{path}, line {bad.lineno}, column {bad.colno}: not JSON ({bad.msg}). Is the file complete?"
-        ) from bad
-
-
 def _is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
@@ -236,10 +216,7 @@ def _is_number(text: str) -> bool:
 
 
 def _are_numbers(values: Iterable[Json]) -> bool:
-    return all(
-        isinstance(value, float) or (type(value) is int and abs(value) < 2**53)  # not bool, no overflow
-        for value in values
-    )
+    return all(map(is_number, values))
 
 
 def _shortened(value: Json) -> str:

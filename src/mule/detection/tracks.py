@@ -1,9 +1,9 @@
-"""Which actor is which over time: two-stage association of person boxes by overlap and predicted motion.
+"""Track actors over time: two-stage association of person boxes by overlap and predicted motion.
 
-Sure boxes are matched first, to every track alive, hidden ones too. The tracks left over may then continue
-with unsure boxes, because an actor who is being covered is still there, only harder to see (ByteTrack, Zhang
-et al. 2022; unlike it, a hidden track may come back by an unsure box, which measured better). Motion is a
-Kalman filter of constant velocity for each of the four numbers centre x, y, width and height.
+Boxes with a high score are matched first, to all live tracks including hidden ones. The remaining tracks may then
+continue with low-score boxes, because an actor who is being covered is still there, only harder to see (ByteTrack,
+Zhang et al. 2022; unlike there, a low-score box may bring back a hidden track, which measured better). Motion is a
+Kalman filter of constant velocity for each of centre x, centre y, width and height.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ from mule.detection.detections import PERSON, Detections
 NO_TRACK = -1
 NO_BOX = -1
 
-SURE_IOU = 0.2  # overlap with the predicted box from which a sure box continues a track
-UNSURE_IOU = 0.4  # an unsure box must fit better,
-TENTATIVE_IOU = 0.3  # and so must any box for a track seen only once
+SURE_IOU = 0.2  # least overlap of a high-score box with the predicted box of its track
+UNSURE_IOU = 0.4  # the same for a low-score box
+TENTATIVE_IOU = 0.3  # the same for a track seen only once
 
-POSITION_NOISE = 1 / 20  # standard deviations per step, in parts of the box's width (x) or height (y)
+POSITION_NOISE = 1 / 20  # standard deviations per step, as fractions of the box's width (x) or height (y)
 VELOCITY_NOISE = 1 / 160
 
 
 @dataclass(frozen=True)
 class Motion:
-    """What is believed of each track's box (cxcywh, px) and its velocity (px per step).
+    """Estimate of each track's box (cxcywh, px) and its velocity (px per step).
 
     The four numbers move independently, so each has a state (value, velocity) and a 2 × 2 covariance.
     """
@@ -41,12 +41,12 @@ class Motion:
 
     @property
     def boxes_xyxy_px(self) -> Float[Tensor, "tracks 4"]:
-        """Where each box is believed to be."""
+        """Estimated boxes."""
         return xyxy_from_cxcywh(self.mean[..., 0])
 
 
 def motion_from_boxes(boxes_xyxy_px: Boxes) -> Motion:
-    """Boxes just seen for the first time: at rest, as far as is known, with an unsure velocity."""
+    """Return the motion of new boxes: at rest, with an uncertain velocity."""
     values = cxcywh_from_xyxy(boxes_xyxy_px).double()
     spread = torch.stack([2 * POSITION_NOISE * _scale(values), 10 * VELOCITY_NOISE * _scale(values)], dim=-1)
     mean = torch.stack([values, torch.zeros_like(values)], dim=-1)
@@ -54,7 +54,7 @@ def motion_from_boxes(boxes_xyxy_px: Boxes) -> Motion:
 
 
 def predicted(motion: Motion, steps: float) -> Motion:
-    """The motion `steps` later, less certain than before."""
+    """Return the motion `steps` later, with more uncertainty."""
     transition = motion.mean.new_tensor([[1.0, steps], [0.0, 1.0]])
     scale = _scale(motion.mean[..., 0])
     noise = torch.stack([POSITION_NOISE * scale, VELOCITY_NOISE * scale], dim=-1).square() * steps
@@ -65,7 +65,7 @@ def predicted(motion: Motion, steps: float) -> Motion:
 
 
 def corrected(motion: Motion, boxes_xyxy_px: Float[Tensor, "tracks 4"]) -> Motion:
-    """The motion once each track's box has been seen."""
+    """Return the motion updated with each track's observed box."""
     seen = cxcywh_from_xyxy(boxes_xyxy_px).double()
     noise = (POSITION_NOISE * _scale(motion.mean[..., 0])).square()
     gain = motion.covariance[..., 0] / (motion.covariance[..., 0, 0] + noise)[..., None]  # (tracks, 4, 2)
@@ -82,7 +82,7 @@ def _scale(cxcywh: Float[Tensor, "tracks 4"]) -> Float[Tensor, "tracks 4"]:
 def best_pairs(
     overlap: Float[Tensor, "tracks boxes"], *, min_iou: float
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
-    """Tracks and their boxes, one to one, that overlap most in sum; no pair by less than `min_iou`."""
+    """Return the one-to-one pairs of tracks and boxes with the largest total overlap, each at least `min_iou`."""
     is_allowed = overlap >= min_iou
     rows, cols = linear_sum_assignment(torch.where(is_allowed, overlap, 0.0).numpy(), maximize=True)
     tracks, boxes = torch.from_numpy(rows), torch.from_numpy(cols)
@@ -92,7 +92,7 @@ def best_pairs(
 
 @dataclass(frozen=True)
 class _Tracks:
-    """The tracks alive: a track is tentative until seen twice, hidden while it is not seen."""
+    """The live tracks: a track is tentative until seen twice, and hidden while it is not seen."""
 
     track_id: Int[Tensor, " tracks"]
     motion: Motion
@@ -105,14 +105,14 @@ class _Tracks:
 
 
 class Tracker:
-    """Person boxes of one frame after another in, their track ids out. Remembers the living tracks only."""
+    """Assigns track ids to the person boxes of one frame after another. Keeps only live tracks."""
 
     def __init__(self, *, sure_score: float, max_hidden_steps: int = 30) -> None:
-        """Starts without tracks.
+        """Start without tracks.
 
         Args:
-            sure_score: Boxes from this score on start tracks and are matched first: the detector's actor score.
-            max_hidden_steps: A track not seen for longer than this is over.
+            sure_score: Boxes with at least this score are matched first and start tracks: the detector's actor score.
+            max_hidden_steps: End a track that was not seen for longer than this.
         """
         self._sure_score = sure_score
         self._max_hidden_steps = max_hidden_steps
@@ -122,9 +122,9 @@ class Tracker:
     def update(
         self, boxes_xyxy_px: Boxes, scores: Float[Tensor, " boxes"], *, steps: float = 1.0
     ) -> Int[Tensor, " boxes"]:
-        """The track id of each box of the next frame, `steps` after the last; -1 for boxes in no track.
+        """Return the track id of each box of the next frame, `steps` after the last; -1 for boxes in no track.
 
-        An id is given at first sight and never again to another track.
+        An id is assigned at first sight and never reused.
         """
         if steps <= 0:
             raise RangeError(f"frames must come in the order of time: steps must be above 0; got {steps}.")
@@ -143,7 +143,7 @@ class Tracker:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """All that is remembered, in tensors that no later update changes; `restore` goes on from it."""
+        """The tracker's state as tensors, for `restore`; later updates do not change them."""
         tracks = self._tracks
         return {
             "track_id": tracks.track_id,
@@ -155,7 +155,7 @@ class Tracker:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on as the tracker whose `state` this was."""
+        """Continue from the `state` of another tracker."""
         motion = Motion(state["mean"], state["covariance"])
         self._tracks = _Tracks(state["track_id"], motion, state["times_seen"], state["hidden_steps"])
         self._next_id = int(state["next_id"])
@@ -183,10 +183,9 @@ class Tracker:
 def link_actors(
     detections: Detections, *, actor_score: float, max_hidden_images: int = 30
 ) -> Int[Tensor, " boxes"]:
-    """Track id of every person of a sequence of images evenly spaced in time; -1 for boxes in no track.
+    """Return the track id of every person in images evenly spaced in time; -1 for boxes in no track.
 
-    Ids count from 0 in the order of first sight. A track of one box is taken back, unless that box is in the
-    last image, where nothing could follow.
+    Ids count from 0 in order of first sight. A track of a single box is dropped, unless the box is in the last image.
     """
     track_id = torch.full((len(detections),), NO_TRACK)
     tracker = Tracker(sure_score=actor_score, max_hidden_steps=max_hidden_images)
@@ -214,11 +213,11 @@ def _new_tracks(track_id: Int[Tensor, " tracks"], boxes_xyxy_px: Float[Tensor, "
 def _seen_or_hidden(
     tracks: _Tracks, box_of_track: Int[Tensor, " tracks"], boxes_xyxy_px: Boxes, steps: float
 ) -> _Tracks:
-    """The tracks with what this frame told of them; tentative tracks it did not show are gone."""
+    """Return the tracks updated with this frame; tentative tracks that were not seen end."""
     is_seen = box_of_track != NO_BOX
     seen, hidden = _select(tracks, is_seen), _select(tracks, ~is_seen & tracks.is_confirmed)
     still = hidden.motion.mean.clone()
-    still[:, 2:, 1] = 0  # while hidden an actor may move on but is not assumed to grow or shrink
+    still[:, 2:, 1] = 0  # a hidden actor may move but is not assumed to grow or shrink
     return _joined(
         replace(
             seen,

@@ -20,8 +20,8 @@ from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
 from mule.core.text_rows import Chunk, Problems
 from mule.data.convert.ava_files import (
     FrameNumbers,
-    action_ids,
     corners,
+    read_action_ids,
     read_frames,
     read_label_map,
     read_rows,
@@ -362,7 +362,7 @@ def read_detections(path: Path, frames: FrameNumbers) -> ScoredActionBoxes:
 
 def _boxes(rows: Chunk, frames: FrameNumbers, problems: Problems) -> tuple[np.ndarray, ...]:
     frame = frames.of(*videos_and_times_s(rows, problems))
-    return frame, corners(rows, problems), action_ids(rows, problems)
+    return frame, corners(rows, problems), read_action_ids(rows, problems)
 
 
 def _joined(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:

@@ -1,8 +1,8 @@
-"""Features computed once, kept on disk, found again by a key that cannot lie.
+"""A cache of features on disk, keyed by everything that they depend on.
 
-The key is everything that the numbers depend on, written out: the recipe, what is in the video, the key times. A
-file is called after the video and the first digits of the key's digest, and holds the whole key; a file whose key
-is another one, or that is damaged, is not used. Until a video is finished its parts lie in a folder beside:
+The key spells out the recipe, the content of the video and the key times. A file is named after the video and the
+first digits of the key's digest, and holds the whole key; a damaged file or one with another key is not used. Until a
+video is finished, its parts are in a folder beside the file:
 
     NAME-0123456789abcdef.safetensors
     NAME-0123456789abcdef.parts/00000000.part  00000032.part  …
@@ -21,8 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from mule.core.errors import FeatureFileError, RangeError, VideoError
-from mule.core.files import file_stamp, sha256_while_unchanged
+from mule.core.errors import FeatureFileError, FileError, RangeError, VideoError
+from mule.core.files import file_stamp, os_reason, sha256_while_unchanged
 from mule.features.feature_files import (
     FORMAT_VERSION,
     VideoFeatures,
@@ -34,10 +34,10 @@ from mule.video.reading import Scaler
 from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoSource
 from mule.video.transforms import Normalisation
 
-Runtime = Literal["torch", "openvino"]
+FeatureRuntime = Literal["torch", "openvino"]
 
 ABANDONED_AFTER_S = 600
-"""A file that has not grown for so long is no longer being written."""
+"""A file that has not changed for this long is no longer being written."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_STEM = 48
@@ -46,39 +46,39 @@ _MAX_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything but the video and the key times that features depend on."""
+    """Everything that features depend on, except the video and the key times."""
 
     backbone: str
     options: Mapping[str, Any] = field(hash=False)
-    """What the backbone was built with: variant, endpoint, strides."""
+    """Arguments of the backbone: variant, endpoint, strides."""
     weights_sha256: str
     clip: ClipShape
     frame_rate: Fraction | None = None
-    """Frames per second of the grid on which clips are cut; None is the video's own rate."""
+    """Frame rate of the clips; None uses the video's own."""
     short_side_px: int | None = 256
     normalisation: Normalisation
     scaler: Scaler = "torch"
     half: bool = False
-    """Whether features are kept in half precision."""
-    runtime: Runtime = "torch"
-    """What computes them: sums in another order differ in their last digits."""
+    """Whether features are stored in half precision."""
+    runtime: FeatureRuntime = "torch"
+    """Runtime of the backbone; results differ in their last digits."""
 
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.weights_sha256):
             raise RangeError(
                 f"weights_sha256 must be 64 hexadecimal digits; got '{self.weights_sha256}'. "
-                "`download.sha256_of` gives those of a file."
+                "`mule.core.files.sha256_of` returns those of a file."
             )
 
     @cached_property
     def written_out(self) -> dict[str, Any]:
-        """In numbers, text, lists and dictionaries; once, for the keys of many videos."""
+        """The recipe as plain JSON values."""
         return json.loads(_json({each.name: getattr(self, each.name) for each in fields(self)}))
 
 
 @dataclass(frozen=True)
 class Every:
-    """Key times one period apart, from the first frame to the end of the video, wherever that turns out to be."""
+    """Key times one period apart, from the first frame to the end of the video."""
 
     period_s: Fraction
 
@@ -91,14 +91,14 @@ KeyTimes = tuple[Fraction, ...] | Every
 
 
 def times_from(key_times: KeyTimes, first: int) -> Iterator[Fraction]:
-    """The key times from number `first` on; under `Every` there is no end to them."""
+    """Yield the key times from number `first` on; endless for `Every`."""
     if isinstance(key_times, Every):
         return (number * key_times.period_s for number in count(first))
     return iter(key_times[first:])
 
 
 def feature_key(recipe: Recipe, video_sha256: str, key_times: KeyTimes) -> str:
-    """All that the features depend on, as JSON in which equal things are always written alike."""
+    """Return everything that features depend on as canonical JSON."""
     contents = {
         "version": FORMAT_VERSION,
         "recipe": recipe.written_out,
@@ -109,10 +109,10 @@ def feature_key(recipe: Recipe, video_sha256: str, key_times: KeyTimes) -> str:
 
 
 def video_sha256(source: VideoSource) -> str:
-    """What identifies the content of a video: of a file its bytes, of images their names, bytes and times.
+    """Return a digest of a video's content: a file's bytes, or the names, bytes and times of images.
 
     Raises:
-        VideoError: the source is live, so nobody can read the same frames again; or a file cannot be read.
+        VideoError: the source is live and cannot be read twice, or a file cannot be read.
     """
     paths = _paths(source)
     try:
@@ -127,7 +127,7 @@ def video_sha256(source: VideoSource) -> str:
 
 
 def video_stamp(source: VideoSource) -> tuple[tuple[int, int, int], ...]:
-    """The stamp of each file: if these stay, so did the content."""
+    """Return the stamp of each file; unchanged stamps mean unchanged content."""
     try:
         return tuple(file_stamp(path) for path in _paths(source))
     except OSError as error:
@@ -135,9 +135,9 @@ def video_stamp(source: VideoSource) -> tuple[tuple[int, int, int], ...]:
 
 
 class CacheEntry:
-    """The place of one video's features in a folder: the file, and its parts until it is finished.
+    """One video's features in a folder: the file, and its parts until it is finished.
 
-    Several processes may work on one entry. Whatever one finds was written whole, by itself or another.
+    Several processes may work on one entry; every file that exists is complete.
     """
 
     def __init__(self, folder: Path, source: VideoSource, key: str) -> None:
@@ -146,37 +146,39 @@ class CacheEntry:
         self.parts_folder = folder / f"{name}.parts"
         self.key = key
         self.discarded: list[str] = []
-        """Why a file or a part that was there could not be used."""
+        """Reasons why existing files or parts could not be used."""
 
     def find(self) -> VideoFeatures | None:
-        """The features, if they are there, whole, and made from exactly what the key says."""
+        """Return the features if the file exists, is complete and has this key."""
         return self._read(self.path)
 
     def find_part(self, first: int) -> VideoFeatures | None:
-        """The part that begins with clip number `first`, under the same conditions."""
+        """Return the part that starts at clip `first`, under the same conditions."""
         return self._read(self._part_path(first))
 
     def part_numbers(self) -> list[int]:
-        """The first clip of each part that is there; whether it is sound is not yet known."""
+        """Return the first clip of each existing part, without checking it."""
         return sorted(int(path.stem) for path in self.parts_folder.glob("*.part") if path.stem.isdecimal())
 
     def write_part(self, first: int, part: VideoFeatures) -> None:
-        """Keeps a part until the video is finished.
+        """Store a part until the video is finished.
 
         Raises:
-            FeatureFileError: the disk is full, or the folder may not be written.
+            FileError: the disk is full, or the folder is not writable.
         """
         for _ in range(_MAX_TRIES):
             try:
                 self._make_parts_folder()
                 write_features(self._part_path(first), [part], key=self.key, scratch=self.parts_folder)
-            except FileNotFoundError:  # another process finished this video and swept the folder away
+            except FileNotFoundError:  # another process finished this video and removed the folder
                 continue
             return
-        raise FeatureFileError(f"{self.parts_folder}: must stay while parts are written; it keeps vanishing.")
+        raise FileError(
+            f"{self.parts_folder}: must exist while parts are written; it was removed repeatedly."
+        )
 
     def finish(self, pieces: list[VideoFeatures]) -> None:
-        """Makes one file of all pieces, unless another process has just finished and swept the parts away."""
+        """Join all pieces into one file, unless another process has finished and removed the parts."""
         self._make_parts_folder()
         try:
             write_features(self.path, pieces, key=self.key, scratch=self.parts_folder)
@@ -184,25 +186,25 @@ class CacheEntry:
             return
 
     def sweep(self) -> None:
-        """Removes what is left of parts, and of writers that were killed."""
+        """Remove all parts and the leftovers of killed writers."""
         shutil.rmtree(self.parts_folder, ignore_errors=True)
 
     def sweep_abandoned(self) -> None:
-        """Removes what killed writers left behind, but nothing that may still be growing."""
+        """Remove the leftovers of killed writers, but no file that may still be written."""
         oldest = time.time() - ABANDONED_AFTER_S
         for path in self.parts_folder.glob("*.tmp"):
             try:
                 if path.stat().st_mtime < oldest:
                     path.unlink()
-            except FileNotFoundError:  # its writer was alive after all, or another process was quicker
+            except FileNotFoundError:  # its writer finished, or another process removed it
                 continue
 
     def _make_parts_folder(self) -> None:
         try:
             self.parts_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FeatureFileError(
-                f"{self.parts_folder}: must be a folder that can be made; {error.strerror}. Choose another place."
+            raise FileError(
+                f"{self.parts_folder}: the folder cannot be made: {os_reason(error)}. Choose another folder."
             ) from error
 
     def _read(self, path: Path) -> VideoFeatures | None:
@@ -235,7 +237,7 @@ def _plain(value: object) -> object:
 def _paths(source: VideoSource) -> tuple[Path, ...]:
     if isinstance(source, LiveStream | FrameStream):
         raise VideoError(
-            f"{source}: features are kept of videos that can be read again; a camera or a stream cannot. Record it first."
+            f"{source}: features need a video that can be read twice; a camera or a stream cannot. Record it first."
         )
     return source.paths if isinstance(source, ImageSequence) else (source.path,)
 

@@ -1,6 +1,6 @@
-"""Backbones that are no longer trained, each with the recipe by which features are made with it.
+"""Frozen backbones, and the extraction of features from whole videos into the cache.
 
-A frozen backbone over whole videos, into the cache: in parts, so that a kill costs one part and no more.
+A video is processed in parts, so that an interrupted run loses at most one part.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ from mule.video.transforms import normalised, short_side_size
 
 @dataclass(frozen=True)
 class FrozenBackbone:
-    """A backbone in evaluation mode, and everything that its features depend on besides the video."""
+    """A backbone in evaluation mode, and the recipe of its features."""
 
     forward: Callable[[Float[Tensor, "clips 3 frames rows cols"]], FeatureMaps]
     recipe: Recipe
@@ -55,7 +55,7 @@ class FrozenBackbone:
 
     @torch.inference_mode()
     def features(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The feature maps, on the device of the backbone's weights."""
+        """Return the feature maps, computed on the device of the backbone's weights."""
         weights = self.forward.parameters() if isinstance(self.forward, nn.Module) else iter(())
         return self.forward(clips.to(next(weights, clips).device))
 
@@ -69,15 +69,15 @@ def frozen_backbone(
     half: bool = False,
     device: str = "cpu",
 ) -> FrozenBackbone:
-    """The backbone of a file of weights, and the recipe of its card for whole frames.
+    """Load a frozen backbone from a file of weights.
 
     Args:
         path: the weights.
-        card: what they are; not needed where only one card fits.
-        short_side_px: None is the size at which their publisher tests them.
-        frame_rate: of the grid on which clips are cut; None is each video's own.
-        half: whether features are kept in half precision. They are computed in single precision all the same.
-        device: where the backbone runs, as torch names it.
+        card: their card; may be left out if only one card fits.
+        short_side_px: short side of the frames; None uses the publisher's test size.
+        frame_rate: frame rate of the clips; None uses each video's own.
+        half: whether to store features in half precision. They are computed in single precision.
+        device: torch device of the backbone.
 
     Raises:
         RangeError: there is no such device.
@@ -97,7 +97,7 @@ def recipe_of(
     frame_rate: Fraction | None = None,
     half: bool = False,
 ) -> Recipe:
-    """By what features are made with these weights, of which nothing is looked at but their checksum.
+    """Return the recipe of features with these weights; of the file, only the checksum is read.
 
     Raises:
         WeightsError: there is no such file.
@@ -119,10 +119,10 @@ def recipe_of(
 def _only_card(path: Path) -> WeightCard:
     fitting = fitting_cards(read_checkpoint(path))
     if not fitting:
-        raise WeightsError(f"{path}: weights must fit a card; none fits. `mule weights check` says why.")
+        raise WeightsError(f"{path}: weights must fit a card; none fits. `mule weights check` shows why.")
     if len(fitting) > 1:
         raise WeightsError(
-            f"{path}: these weights fit several cards, which differ in the clips they want; say which one: "
+            f"{path}: these weights fit several cards with different clips; choose one: "
             f"{', '.join(card.name for card in fitting)}."
         )
     return fitting[0]
@@ -131,13 +131,13 @@ def _only_card(path: Path) -> WeightCard:
 def _moved(model: nn.Module, device: str) -> nn.Module:
     try:
         return model.to(device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it supports the device
         reason = str(error).partition("\n")[0]
         raise RangeError(f"device must be one that torch can use here; got '{device}': {reason}") from error
 
 
 def _options(card: WeightCard) -> dict[str, Any]:
-    """What the backbone is built with, defaults written out: a default that changes must change the key."""
+    """Return the backbone's arguments including defaults, so that a changed default changes the key."""
     bound = signature(BACKBONES[card.backbone]).bind(**card.options)
     bound.apply_defaults()
     return {name: value for name, value in bound.arguments.items() if name != "num_classes"}
@@ -156,42 +156,42 @@ _MAX_TRIES = 4
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a video has come, in clips."""
+class ExtractionProgress:
+    """ExtractionProgress of one video, in clips."""
 
     num_expected: int | None = None
-    """All of them, as far as the container's word can be trusted; None if it says nothing."""
+    """Number of all clips according to the container; None if unknown."""
     num_reused: int = 0
-    """Found in parts that an earlier run had finished."""
+    """Clips in parts of an earlier run."""
     num_computed: int = 0
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """The features of a video, and how they came to be."""
+    """The features of a video, and how they were obtained."""
 
     path: Path
     features: VideoFeatures = field(repr=False)
     was_cached: bool
-    """Whether the file was there already, whole and right."""
-    progress: Progress
+    """Whether the file existed already."""
+    progress: ExtractionProgress
     discarded: tuple[str, ...]
-    """Why files or parts that were there could not be used; they were computed anew."""
+    """Reasons why existing files or parts could not be used and were computed again."""
     report: DecodeReport
-    """What reading the video met; nothing, if all was there."""
+    """Problems met while reading the video."""
     elapsed_s: float
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """Brings the features of videos into a folder, each computed once."""
+    """Extracts the features of videos into a folder, each once."""
 
     backbone: FrozenBackbone
     folder: Path
     batch_clips: int = 1
-    """Clips that go through the backbone together."""
+    """Clips per batch."""
     part_clips: int = 32
-    """Clips after which what was computed is safe on disk."""
+    """Clips per part that is written to disk."""
 
     def __post_init__(self) -> None:
         if self.batch_clips < 1 or self.part_clips < 1:
@@ -204,16 +204,17 @@ class Extractor:
         source: str | Path | VideoSource,
         key_times: KeyTimes,
         *,
-        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_progress: Callable[[ExtractionProgress], None] = lambda _: None,
     ) -> Extraction:
-        """The features of one video at its key times, from the cache or computed.
+        """Return the features of one video at its key times, from the cache or computed.
 
-        Key times after the end of the video have no features; the report says from which one on.
+        Key times after the end of the video have no features; the report gives the first of them.
 
         Raises:
             VideoError: the video cannot be read, or not twice, or it changed while it was read.
             NotFinite: a feature is not finite, or is too large for half precision.
-            FeatureFileError: the folder cannot be written.
+            FileError: the folder cannot be written.
+            FeatureFileError: a file just written cannot be read back.
         """
         started_at = perf_counter()
         work = _VideoWork(self, video_source(source), key_times, on_progress)
@@ -231,36 +232,36 @@ class Extractor:
                 )
             work.compute()
         raise FeatureFileError(
-            f"{work.entry.path}: must be there, and whole, right after it was written; it was not, {_MAX_TRIES} times "
-            f"({'; '.join(work.entry.discarded) or 'it vanished'}). Is the disk sound?"
+            f"{work.entry.path}: must be readable right after it was written; it was not, {_MAX_TRIES} times "
+            f"({'; '.join(work.entry.discarded) or 'it was removed'}). Is the disk damaged?"
         )
 
 
 class _VideoWork:
-    """One video on its way into the cache."""
+    """Extraction of one video."""
 
     def __init__(
         self,
         extractor: Extractor,
         source: VideoSource,
         key_times: KeyTimes,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[ExtractionProgress], None],
     ) -> None:
         self.source, self.key_times = source, key_times
         self.backbone, self.recipe = extractor.backbone, extractor.backbone.recipe
         self.batch_clips, self.part_clips = extractor.batch_clips, extractor.part_clips
-        self.stamp = video_stamp(source)  # before the digest: what changes after it is noticed
+        self.stamp = video_stamp(source)  # before the digest, to notice any later change
         key = feature_key(self.recipe, video_sha256(source), key_times)
         self.entry = CacheEntry(extractor.folder, source, key)
         self.report = DecodeReport()
-        self.progress = Progress()
+        self.progress = ExtractionProgress()
         self._own_parts: set[int] = set()
         self._on_progress = on_progress
 
     def compute(self) -> None:
-        """Computes what is in no part yet, and makes one file of all parts.
+        """Compute the missing parts and join all parts into one file.
 
-        Another process that finishes the same video may sweep the parts away meanwhile; then its file is there.
+        Another process that finishes the same video may remove the parts meanwhile; then its file exists.
         """
         self.entry.sweep_abandoned()
         facts = video_facts(self.source)
@@ -274,7 +275,7 @@ class _VideoWork:
             self.entry.finish(pieces)
 
     def _whole_parts(self) -> dict[int, int]:
-        """The parts that an earlier run finished: first clip, and how many."""
+        """Return the parts of an earlier run: first clip and number of clips."""
         whole: dict[int, int] = {}
         for first in self.entry.part_numbers():
             times = self._times(first) if first % self.part_clips == 0 else []
@@ -284,7 +285,7 @@ class _VideoWork:
         return whole
 
     def _compute_parts(self, facts: VideoFacts, whole: set[int]) -> list[int]:
-        """Writes the parts that are not there; names all that make up the video, by their first clips."""
+        """Write the missing parts; return the first clips of all parts of the video."""
         times = (time for first in self._missing(whole) for time in self._times(first))
         clips = read_clips(
             self.source,
@@ -307,11 +308,11 @@ class _VideoWork:
                 firsts = {each for each in firsts if each <= first}
                 break
         if isinstance(self.key_times, Every):
-            self.report.unread_from_s = None  # there always is a next key time, after the end
+            self.report.unread_from_s = None  # after the end there is always a next key time
         return sorted(firsts)
 
     def _missing(self, whole: set[int]) -> Iterator[int]:
-        """First clips of the parts to compute. Under `Every` they go on until the video ends."""
+        """Yield the first clips of the parts to compute; endless for `Every`."""
         step = self.part_clips
         times = self.key_times
         firsts = count(0, step) if isinstance(times, Every) else range(0, len(times), step)
@@ -321,7 +322,7 @@ class _VideoWork:
         return list(islice(times_from(self.key_times, first), self.part_clips))
 
     def _part(self, clips: Iterator[Clip], facts: VideoFacts) -> VideoFeatures | None:
-        """The features of some clips; None if there are none."""
+        """Return the features of some clips; None if there are none."""
         batches: list[VideoFeatures] = []
         while batch := list(islice(clips, self.batch_clips)):
             pixels = torch.stack([normalised(clip.frames, self.recipe.normalisation) for clip in batch])
@@ -338,7 +339,7 @@ class _VideoWork:
         )
 
     def _nothing(self, facts: VideoFacts) -> VideoFeatures:
-        """The features of no clips, with channels, rows and columns as ever."""
+        """Return features of no clips, with the usual channels, rows and columns."""
         return self._features(
             torch.zeros(0, 3, self.recipe.clip.num_frames, *self._input_size(facts)), [], facts
         )
@@ -362,7 +363,7 @@ class _VideoWork:
     def _require_finite(self, features: VideoFeatures) -> None:
         for key_time_s, context in zip(features.key_time_s.tolist(), features.context, strict=True):
             if not context.isfinite().all():
-                advice = "Keep them in single precision." if self.recipe.half else "Are the weights right?"
+                advice = "Store them in single precision." if self.recipe.half else "Are the weights right?"
                 raise NotFinite(
                     f"{self.source}: features must be finite; at {key_time_s:g} s they are not. {advice}"
                 )

@@ -1,9 +1,9 @@
-"""Features of a video in one safetensors file: written whole or not at all, read only if no byte has changed.
+"""Features of a video in one safetensors file, with a digest that detects any changed byte.
 
     header    key · stride · input size · source size · version · digest
     tensors   key_time_s (clips) · num_clamped (clips) · context (clips, channels, rows, cols)
 
-The digest is the SHA-256 of the whole file as it is with zeros in the digest's place, so it covers the header too.
+The digest is the SHA-256 of the whole file with zeros in place of the digest, so it covers the header too.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ from jaxtyping import Float, Float64, Int64
 from safetensors import safe_open
 from torch import Tensor
 
-from mule.core.errors import FeatureFileError, ShapeError
+from mule.core.errors import FeatureFileError, FileError, ShapeError
+from mule.core.files import os_reason
 
 FORMAT_VERSION = 1
-"""Goes up when a file takes another form, or when the same recipe comes to mean other numbers."""
+"""Increases when the file format changes, or when the same recipe gives other numbers."""
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
 _NO_DIGEST = b"0" * 64
@@ -35,16 +36,16 @@ _BLOCK_BYTES = 1 << 20
 class VideoFeatures:
     """The context map at each key time of a video; a cell covers `stride` × `stride` pixels of the input.
 
-    Boxes in pixels of the source, times `input_size / source_size`, are boxes as `pooling.box_features` wants them.
+    Multiply boxes in pixels of the source by `input_size / source_size` to use them with `pooling.box_features`.
     """
 
     context: Float[Tensor, "clips channels rows cols"]
     key_time_s: Float64[Tensor, " clips"]
     num_clamped: Int64[Tensor, " clips"]
-    """How many frames of each clip lay before the first or after the last of the video."""
+    """Number of frames of each clip before the first or after the last frame of the video."""
     stride: int
     input_size: tuple[int, int]
-    """Rows and columns that the network saw."""
+    """Rows and columns of the network's input."""
     source_size: tuple[int, int]
     """Rows and columns of the video."""
 
@@ -56,24 +57,24 @@ class VideoFeatures:
             )
 
     def __len__(self) -> int:
-        """The number of clips."""
+        """Number of clips."""
         return len(self.context)
 
 
 def write_features(path: Path, pieces: Sequence[VideoFeatures], *, key: str, scratch: Path) -> None:
-    """Writes the clips of all pieces, in order, to one file; at no moment is there half a file at `path`.
+    """Write the clips of all pieces, in order, to one file. `path` never holds a partial file.
 
-    Pieces that were read from files stay there until their turn comes, so memory does not grow with the video.
+    Pieces that were read from files are memory-mapped, so memory does not grow with the video.
 
     Args:
-        path: where the file is to be. What is there now is replaced.
-        pieces: at least one; all must have one size, stride and type.
-        key: what the features were made from, to be asked for by `read_features`.
-        scratch: a folder on the same disk for the file while it grows.
+        path: the file to write or replace.
+        pieces: at least one; all must have the same size, stride and type.
+        key: what the features were made from, for `read_features`.
+        scratch: a folder on the same disk for the unfinished file.
 
     Raises:
-        FileNotFoundError: a folder is not there, or went away.
-        FeatureFileError: the disk is full, or the file may not be written.
+        FileNotFoundError: a folder does not exist, or was removed.
+        FileError: the disk is full, or the file is not writable.
     """
     header = _header(pieces, key)
     digest = hashlib.sha256()
@@ -86,11 +87,11 @@ def write_features(path: Path, pieces: Sequence[VideoFeatures], *, key: str, scr
 
 
 def read_features(path: Path, *, key: str) -> VideoFeatures:
-    """The features in a file. The context map stays on disk, memory-mapped, until somebody looks at it.
+    """Read the features in a file. The context map is memory-mapped.
 
     Raises:
         FileNotFoundError: there is no file.
-        FeatureFileError: the file is damaged, or was made from something other than the key says.
+        FeatureFileError: the file is damaged, or its key is a different one.
     """
     try:
         metadata = _verified_metadata(path)
@@ -107,9 +108,8 @@ def read_features(path: Path, *, key: str) -> VideoFeatures:
             )
     except (FileNotFoundError, FeatureFileError):
         raise
-    except Exception as error:  # damage can look like anything: not JSON, a key too few, a number too large
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise FeatureFileError(f"{path}: damaged or cut short ({reason}).") from error
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise FeatureFileError(f"{path}: damaged or cut short ({os_reason(error)}).") from error
 
 
 def _verified_metadata(path: Path) -> dict[str, str]:
@@ -117,19 +117,19 @@ def _verified_metadata(path: Path) -> dict[str, str]:
         length = file.read(8)
         num_bytes = int.from_bytes(length, "little")
         if num_bytes > path.stat().st_size - 8:
-            raise FeatureFileError(f"{path}: cut short, or no file of features.")
+            raise FeatureFileError(f"{path}: cut short, or not a file of features.")
         text = file.read(num_bytes)
         metadata = json.loads(text)["__metadata__"]
-        found = hashlib.sha256(length + text.replace(metadata["digest"].encode(), _NO_DIGEST, 1))
+        digest = hashlib.sha256(length + text.replace(metadata["digest"].encode(), _NO_DIGEST, 1))
         while block := file.read(_BLOCK_BYTES):
-            found.update(block)
-    if found.hexdigest() != metadata["digest"]:
-        raise FeatureFileError(f"{path}: damaged; its bytes are not those that were written.")
+            digest.update(block)
+    if digest.hexdigest() != metadata["digest"]:
+        raise FeatureFileError(f"{path}: damaged; its bytes have changed.")
     return metadata
 
 
 def _header(pieces: Sequence[VideoFeatures], key: str) -> bytes:
-    """The length and the text of a safetensors header, with zeros for the digest."""
+    """Return the length and the text of a safetensors header, with zeros for the digest."""
     kinds = {(p.context.shape[1:], p.context.dtype, p.stride, p.input_size, p.source_size) for p in pieces}
     if len(kinds) != 1:
         raise ShapeError(f"the pieces of a file must have one shape, type, stride and size; got {kinds}.")
@@ -149,7 +149,7 @@ def _header(pieces: Sequence[VideoFeatures], key: str) -> bytes:
         "key": key,
     }
     text = json.dumps({"__metadata__": metadata, **entries}).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    text += b" " * (-len(text) % 8)  # tensors start at a multiple of eight bytes
     return len(text).to_bytes(8, "little") + text
 
 
@@ -170,7 +170,7 @@ def _blocks(header: bytes, pieces: Sequence[VideoFeatures]) -> Iterator[bytes | 
 
 @contextmanager
 def _replacing(path: Path, scratch: Path) -> Generator[BinaryIO]:
-    """A new file that takes its place only once it is whole and on disk; otherwise nothing is left of it."""
+    """Open a new file that replaces `path` once it is complete and on disk; remove it after an error."""
     growing = scratch / f"{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         with growing.open("xb") as file:
@@ -181,10 +181,8 @@ def _replacing(path: Path, scratch: Path) -> Generator[BinaryIO]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise FeatureFileError(
-            f"{path}: features must be written here; {reason}. Nothing half-written was left. "
-            "Mend that and start again: what was finished before is kept."
+        raise FileError(
+            f"{path}: cannot be written: {os_reason(error)}. Start again when this is solved; finished parts are kept."
         ) from error
     finally:
         growing.unlink(missing_ok=True)

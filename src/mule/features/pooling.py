@@ -1,11 +1,9 @@
-"""What every backbone returns: feature maps, and how they lie over the pixels.
-
-From feature maps to features: of each actor, of each object, and of the context around them.
+"""Feature maps of backbones, and features of actors, objects and context pooled from them.
 
     maps (per pathway) ─ mean over time ─ concat ─▶ context map ─ RoIAlign ─ max over the box ─▶ one feature per box
 
-Boxes of all clips lie flat, (boxes, 4), in pixels of the network's input; `clip_index` says whose they are.
-A clip without actors or objects simply has no rows.
+Boxes of all clips form one array (boxes, 4) in pixels of the network's input; `clip_index` names the clip of each box.
+A clip without actors or objects has no rows.
 """
 
 from dataclasses import dataclass
@@ -35,33 +33,33 @@ class FeatureMaps:
 
     @property
     def channels(self) -> int:
-        """The channels of all pathways together: the length of an actor's feature."""
+        """Channels of all pathways together: the length of an actor's feature."""
         return sum(each.shape[1] for each in self.maps)
 
     def without_time(self) -> "FeatureMaps":
-        """The temporal mean of each map, as one frame."""
+        """Return the temporal mean of each map, as one frame."""
         return FeatureMaps(tuple(each.mean(dim=2, keepdim=True) for each in self.maps), self.stride)
 
 
 @dataclass(frozen=True)
 class RoiSampling:
-    """How RoIAlign looks at a box; the defaults are those of SlowFast's and ACAR's detection heads."""
+    """Settings of RoIAlign; the defaults are those of SlowFast's and ACAR's detection heads."""
 
     bins: int = 7
-    """The box is cut into bins × bins."""
+    """A box is divided into bins × bins."""
     samples: int = 0
-    """Samples along each side of a bin; 0 takes as many as the bin is cells long. Only fixed numbers export."""
+    """Samples along each side of a bin; 0 uses one per cell. Only fixed numbers can be exported."""
     aligned: bool = False
-    """Whether cell centres lie half a cell in (Detectron2), or on the grid lines and no box is below one cell."""
+    """Whether cell centres are at half a cell (Detectron2), or at grid lines with boxes of at least one cell."""
 
 
 DETECTION_HEAD = RoiSampling()
 LOOK = RoiSampling(bins=4, samples=2)
-"""For the mean over a box, which few samples give."""
+"""For the mean over a box, which needs few samples."""
 
 
 def context_map(features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:
-    """The clip without its time: the temporal mean of each pathway, channels side by side."""
+    """Return the temporal mean of each pathway, with channels concatenated."""
     timeless = [each.squeeze(2) if each.shape[2] == 1 else each.mean(dim=2) for each in features.maps]
     return timeless[0] if len(timeless) == 1 else torch.cat(timeless, dim=1)
 
@@ -74,7 +72,7 @@ def box_features(
     stride: int,
     sampling: RoiSampling = DETECTION_HEAD,
 ) -> Float[Tensor, "boxes channels"]:
-    """One feature per actor or object: the largest value of each channel within the box."""
+    """Return one feature per actor or object: the maximum of each channel within the box."""
     return roi_align(context, boxes_xyxy_px, clip_index, stride=stride, sampling=sampling).amax(dim=(2, 3))
 
 
@@ -86,11 +84,11 @@ def roi_align(
     stride: int,
     sampling: RoiSampling = DETECTION_HEAD,
 ) -> Float[Tensor, "boxes channels bins bins"]:
-    """The mean of bilinear samples in every bin of every box (He et al., ICCV 2017), as torchvision takes it.
+    """Return the mean of bilinear samples in every bin of every box (He et al., ICCV 2017), as torchvision does.
 
-    Bilinear weights, the border rule and the mean all are products of one factor per axis, so a box is two
-    small matrices, one that mixes rows and one that mixes columns: out = W_y · map · W_xᵀ. Channels lie innermost,
-    so that each factor is one wide product per box, and not a narrow one per channel.
+    Bilinear weights, the border rule and the mean are products of one factor per axis, so a box is two small matrices,
+    one that mixes rows and one that mixes columns: out = W_y · map · W_xᵀ. Channels are innermost, so that each factor
+    is one wide product per box instead of a narrow one per channel.
     """
     _require_usable(boxes_xyxy_px, clip_index, num_clips=len(context))
     boxes = boxes_xyxy_px.to(torch.promote_types(context.dtype, torch.float32))
@@ -111,7 +109,7 @@ def box_volumes(
     *,
     sampling: RoiSampling = DETECTION_HEAD,
 ) -> Float[Tensor, "boxes channels frames bins bins"]:
-    """Every frame of the maps within the box. Pathways with more frames are averaged down to the fewest."""
+    """Return every frame of the maps within the box. Pathways with more frames are averaged to the fewest."""
     num_frames = min(each.shape[2] for each in features.maps)
     rows, cols = features.maps[0].shape[3:]
     maps = [
@@ -129,9 +127,9 @@ def box_volumes(
 def _axis_weights(
     start: Float[Tensor, " boxes"], length: Float[Tensor, " boxes"], *, num_cells: int, sampling: RoiSampling
 ) -> Float[Tensor, "boxes bins cells"]:
-    """How much each cell of an axis counts in each bin.
+    """Return the weight of each cell of an axis in each bin.
 
-    A sample more than one cell outside the map counts nothing; one less far outside is moved to the border.
+    A sample more than one cell outside the map has no weight; a nearer one is moved to the border.
     """
     bin_length = length / sampling.bins
     if sampling.samples:
@@ -153,12 +151,12 @@ def _axis_weights(
 
 def _require_usable(boxes_xyxy_px: Tensor, clip_index: Tensor, *, num_clips: int) -> None:
     is_recording = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if is_recording or len(boxes_xyxy_px) == 0:  # a check of values has no place in a graph
+    if is_recording or len(boxes_xyxy_px) == 0:  # values cannot be checked in a graph
         return
     if not torch.isfinite(boxes_xyxy_px).all():
         box = int(torch.nonzero(~torch.isfinite(boxes_xyxy_px))[0, 0])
         raise NotFinite(
-            f"box corners must be finite; box {box} is {boxes_xyxy_px[box].tolist()}. Drop it, or mend the detector."
+            f"box corners must be finite; box {box} is {boxes_xyxy_px[box].tolist()}. Drop it, or check the detector."
         )
     if int(clip_index.min()) < 0 or int(clip_index.max()) >= num_clips:
         raise RangeError(

@@ -1,15 +1,12 @@
-"""The clips of the benchmark: who does what before which scene. Frozen with the version.
+"""The clips of the benchmark: which actors do what in which scene. Frozen with the version.
 
-With probability `bias` a clip has a theme: a scene is drawn, and everything its actors do is at home there. Without
-a theme, actions are drawn freely.
+With probability `bias` a clip has a theme: a scene is drawn, and all actions have it as a home. Without a theme,
+actions are drawn freely.
 
-The theme decides what actors do in all roles; the scene they do it in is another matter. `uniform`: any scene.
-`biased`: the theme; without one any scene in training, so that its bias is the parameter, elsewhere the scene where
-most of their actions are at home. `counter`: the scene where fewest are, none if there is such a scene. Novel actions
-have homes like known ones, so scenes treat known and novel actors alike. Training is biased, validation uniform, tests
-come in all three.
-
-The clips of one role of the benchmark as a data set: plans and pictures by number.
+The theme decides the actions in all roles; the scene is chosen separately. `uniform`: any scene. `biased`: the theme;
+without one, any scene in training (so that `bias` is the probability), otherwise the scene that is home to most of the
+actions. `counter`: the scene that is home to the fewest. Novel actions have homes like known ones, so scenes treat
+known and novel actors alike. Training is biased, validation uniform, and tests come in all three modes.
 """
 
 import hashlib
@@ -21,7 +18,20 @@ from typing import Any
 import numpy as np
 
 from mule.core.errors import RangeError
-from mule.stage.casting import (
+from mule.stage.classes import (
+    ACTIONS,
+    SCENE_KINDS,
+    STAGE_VERSION,
+    SceneKind,
+    StageSplit,
+    are_compatible,
+    stage_split,
+)
+from mule.stage.plans import (
+    FRAME_RATE,
+    LANES,
+    ActorPlan,
+    Plan,
     draw_actor,
     draw_heading,
     draw_props,
@@ -31,32 +41,30 @@ from mule.stage.casting import (
     pair_distance,
     passing,
 )
-from mule.stage.classes import ACTIONS, SCENES, VERSION, Scene, StageSplit, are_compatible, stage_split
-from mule.stage.plans import FRAME_RATE, LANES, ActorPlan, Plan
 from mule.stage.rendering import Size, StageClip, check_size, render
 
 ROLE_CLIPS: dict[str, int] = {"train": 2000, "val": 300, "test": 400}
-NUM_FRAMES = 32
+CLIP_FRAMES = 32
 ASPECT = 4 / 3
 _NUM_ACTORS = (1, 2, 3, 4)
 _NUM_ACTORS_SHARE = (0.22, 0.36, 0.26, 0.16)
 _NUM_ACTIONS_SHARE = (0.45, 0.38, 0.17)
 _MIDDLE_LANE = sum(LANES) / 2
-_MARGIN = 0.13  # from the edge of the picture, in rows of it
-_LEAST_GAP = 0.10  # less than the width of a person: who is behind is covered in part
+_MARGIN = 0.13  # distance from the edge of the picture, in rows of it
+_LEAST_GAP = 0.10  # less than the width of a person, so actors may partly cover others
 _MAX_DRAWS = 40
 
 
 @dataclass(frozen=True)
 class ClipRecipe:
-    """All that a clip of the benchmark depends on, but its number."""
+    """Everything that a clip of the benchmark depends on, except its number."""
 
     split: str = "A"
     role: str = "train"
     seed: int = 0
     scenes: str = "biased"
     bias: float = 0.95
-    num_frames: int = NUM_FRAMES
+    num_frames: int = CLIP_FRAMES
     aspect: float = ASPECT
 
     def __post_init__(self) -> None:
@@ -77,15 +85,15 @@ class ClipRecipe:
 
 
 def default_scenes(role: str) -> str:
-    """How scenes go with actions where nothing else is asked for: training is biased, the rest uniform."""
+    """Return the default scene mode of a role: biased for training, otherwise uniform."""
     return "biased" if role == "train" else "uniform"
 
 
 def plan_clip(recipe: ClipRecipe, index: int) -> Plan:
-    """Clip number `index`; it does not depend on how many there are, nor do its actors on the scenes."""
+    """Return the plan of clip `index`; it does not depend on the number of clips, nor its actors on the scene mode."""
     key = (recipe.split, recipe.role, recipe.seed, index)
     rng = generator(*key, "actors", recipe.bias)
-    theme = SCENES[rng.integers(len(SCENES))] if rng.random() < recipe.bias else None
+    theme = SCENE_KINDS[rng.integers(len(SCENE_KINDS))] if rng.random() < recipe.bias else None
     casts = _draw_casts(rng, recipe, theme)
     actors = _placed(rng, casts, recipe)
     plan = Plan(
@@ -104,26 +112,26 @@ def plan_clip(recipe: ClipRecipe, index: int) -> Plan:
 
 
 def _draw_scene_kind(
-    rng: np.random.Generator, recipe: ClipRecipe, labels: list[str], theme: Scene | None
-) -> Scene:
+    rng: np.random.Generator, recipe: ClipRecipe, labels: list[str], theme: SceneKind | None
+) -> SceneKind:
     counts = Counter(scene for name in labels for scene in ACTIONS[name].homes)
-    fitting: list[Scene]
+    fitting: list[SceneKind]
     if recipe.scenes == "counter":
-        fewest = min(counts[scene] for scene in SCENES)
-        fitting = [scene for scene in SCENES if counts[scene] == fewest]
+        fewest = min(counts[scene] for scene in SCENE_KINDS)
+        fitting = [scene for scene in SCENE_KINDS if counts[scene] == fewest]
     elif recipe.scenes == "uniform" or (recipe.role == "train" and theme is None):
-        fitting = list(SCENES)
+        fitting = list(SCENE_KINDS)
     elif theme is not None:
         fitting = [theme]
     else:
-        fitting = [scene for scene in SCENES if counts[scene] == max(counts.values())]
+        fitting = [scene for scene in SCENE_KINDS if counts[scene] == max(counts.values())]
     return fitting[rng.integers(len(fitting))]
 
 
 def _draw_casts(
-    rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None
+    rng: np.random.Generator, recipe: ClipRecipe, theme: SceneKind | None
 ) -> list[list[tuple[str, ...]]]:
-    """What the actors do: one entry for each actor alone, or for two who do something together."""
+    """Draw the actions of all actors: one entry per single actor or pair."""
     room = int(rng.choice(_NUM_ACTORS, p=_NUM_ACTORS_SHARE))
     casts: list[list[tuple[str, ...]]] = []
     while room > 0:
@@ -137,8 +145,8 @@ def _draw_casts(
     return casts
 
 
-def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None) -> tuple[str, ...]:
-    """The actions an actor may do: of a test actor all known or all novel, else known; at home in the theme."""
+def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: SceneKind | None) -> tuple[str, ...]:
+    """Draw an actor's possible actions: known, or all novel for half of the test actors; with the theme as a home."""
     split = stage_split(recipe.split)
     pool = split.known
     if recipe.role == "test":
@@ -147,7 +155,7 @@ def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: Scene | None
 
 
 def draw_actions(rng: np.random.Generator, pool: tuple[str, ...], *, may_pair: bool) -> tuple[str, ...]:
-    """One to three actions of the pool that go together."""
+    """Draw one to three compatible actions of the pool."""
     possible = [name for name in pool if may_pair or ACTIONS[name].group != "pair"]
     return _draw_more(rng, (possible[rng.integers(len(possible))],), pool)
 
@@ -166,7 +174,7 @@ def _draw_more(rng: np.random.Generator, actions: tuple[str, ...], pool: tuple[s
 def _placed(
     rng: np.random.Generator, casts: list[list[tuple[str, ...]]], recipe: ClipRecipe
 ) -> tuple[ActorPlan, ...]:
-    """The actors at random places in random lanes; nearer ones may partly cover others."""
+    """Place the actors at random; nearer ones may partly cover others."""
     actors: list[ActorPlan] = []
     for cast, middle_x in zip(casts, _draw_places(rng, casts, recipe.aspect), strict=True):
         actors += _cast(rng, cast, middle_x, len(actors), recipe)
@@ -174,7 +182,7 @@ def _placed(
 
 
 def _draw_places(rng: np.random.Generator, casts: list[list[tuple[str, ...]]], aspect: float) -> list[float]:
-    """Where each actor or pair is halfway through: the first draw with room for all, or the roomiest of many."""
+    """Draw the middle place of each actor or pair: the first draw with room for all, or the best of many."""
     halves = [pair_distance(cast[0], _MIDDLE_LANE) / 2 if len(cast) == 2 else 0.0 for cast in casts]
     best: tuple[float, list[float]] = (-1.0, [])
     for _ in range(_MAX_DRAWS):
@@ -214,18 +222,18 @@ def _cast(
 
 @dataclass(frozen=True)
 class StageSet:
-    """Clips of one split and role. Clip i depends on nothing but these values and i; not on `num_clips`."""
+    """Clips of one split and role. Clip i depends only on i and these values, except `num_clips`."""
 
     split: str = "A"
     role: str = "train"
     seed: int = 0
     scenes: str | None = None
-    """uniform, biased or counter; None is biased for training, else uniform."""
+    """uniform, biased or counter; None is biased for training, otherwise uniform."""
     num_clips: int | None = None
-    """None is the size of the benchmark: 2000, 300, 400."""
+    """None uses the size of the benchmark: 2000, 300 or 400."""
     bias: float = 0.95
     size: Size = (96, 128)
-    num_frames: int = NUM_FRAMES
+    num_frames: int = CLIP_FRAMES
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -238,7 +246,7 @@ class StageSet:
 
     @property
     def recipe(self) -> ClipRecipe:
-        """What the plans are drawn from."""
+        """Recipe of the plans."""
         return ClipRecipe(
             split=self.split,
             role=self.role,
@@ -250,15 +258,15 @@ class StageSet:
 
     @property
     def classes(self) -> StageSplit:
-        """Which actions are known and which are novel."""
+        """Known and novel actions."""
         return stage_split(self.split)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All that the pixels depend on, as plain values."""
+        """Everything that the pixels depend on, as plain values."""
         recipe = self.recipe
         return {
-            "version": VERSION,
+            "version": STAGE_VERSION,
             "split": recipe.split,
             "role": recipe.role,
             "seed": recipe.seed,
@@ -272,13 +280,13 @@ class StageSet:
 
     @property
     def name(self) -> str:
-        """A name for files, different for different pixels."""
+        """Name for files, unique to the parameters."""
         text = json.dumps(self.parameters, sort_keys=True, separators=(",", ":"))
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return f"{VERSION}-{self.split}-{self.role}-{self.recipe.scenes}-{key}"
+        return f"{STAGE_VERSION}-{self.split}-{self.role}-{self.recipe.scenes}-{key}"
 
     def plan(self, index: int) -> Plan:
-        """What is to be seen in a clip.
+        """Return the plan of a clip.
 
         Raises:
             IndexError: there is no clip of this number.
@@ -288,5 +296,5 @@ class StageSet:
         return plan_clip(self.recipe, index)
 
     def clip(self, index: int) -> StageClip:
-        """The pictures of a clip and what is true of them."""
+        """Render a clip with its ground truth."""
         return render(self.plan(index), self.size)

@@ -1,4 +1,4 @@
-"""Actions of the whole body: what legs and trunk do, and how free arms follow."""
+"""Motions of legs and trunk, and how free arms follow."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from mule.stage.poses import (
 
 
 def _step(turns: Series, *, stride: float, lift: float, stance: float) -> tuple[Series, Series, Series]:
-    """A foot that is carried back on the ground and swings forwards above it; how far the toes point up."""
+    """Return forward position, height and toe angle of a foot that moves back on the ground and swings forwards."""
     share = turns % 1.0
     swing = np.clip((share - stance) / (1 - stance), 0.0, 1.0)
     forwards = np.where(share < stance, stride * (1 - 2 * share / stance), stride * (2 * smooth(swing) - 1))
@@ -35,7 +35,7 @@ def _step(turns: Series, *, stride: float, lift: float, stance: float) -> tuple[
 
 
 def walk(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Steps forwards; free arms swing against the legs."""
+    """Walk forwards; free arms swing against the legs."""
     turns, size = beat.turns("walk"), beat.amplitude
     pose = with_trunk(
         pose,
@@ -51,7 +51,7 @@ def walk(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def run(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Longer, quicker steps with a flight between them, leaning forwards, elbows bent."""
+    """Run with longer, quicker steps and a flight phase, leaning forwards, elbows bent."""
     turns, size = beat.turns("run"), beat.amplitude
     pose = with_trunk(
         pose,
@@ -76,7 +76,7 @@ def run(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def squat(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Hips go back and down and come up again; free arms reach forwards."""
+    """Move the hips back and down and up again; free arms reach forwards."""
     depth = pulse(beat.turns("squat")) ** 0.8 * min(beat.amplitude, 1.12)
     pose = with_trunk(
         pose,
@@ -93,7 +93,7 @@ def squat(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def jump(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Crouches, leaves the ground, lands."""
+    """Crouch, jump and land."""
     turns = beat.turns("jump")
     flight = within(turns, 0.42, 0.86)
     height = 0.20 * beat.amplitude * 4 * flight * (1 - flight)
@@ -119,7 +119,7 @@ def jump(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def bow(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Bends the trunk far forwards and rises again."""
+    """Bend the trunk far forwards and rise again."""
     depth = smooth(1.25 * pulse(beat.turns("bow"))) * min(beat.amplitude, 1.15)
     pelvis = pose.pelvis - np.stack([0.075 * depth, 0 * depth, 0.01 * depth], axis=1)
     pose = with_trunk(
@@ -135,7 +135,7 @@ def bow(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def sway(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """Leans the trunk from side to side over still feet."""
+    """Lean the trunk from side to side over still feet."""
     lean = sine(beat.turns("sway")) * beat.amplitude
     pelvis = pose.pelvis + np.stack([0 * lean, -0.055 * lean, -0.012 * lean * lean], axis=1)
     pose = with_trunk(
@@ -149,7 +149,7 @@ def sway(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def kick_ball(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
-    """One leg swings back and through the ball."""
+    """Swing one leg back and through the ball."""
     turns = beat.turns("kick_ball")
     kicking = RIGHT if beat.is_right_handed else LEFT
     back = pulse(within(turns, 0.0, 0.56))
@@ -171,7 +171,7 @@ def kick_ball(pose: Pose, beat: Beat, _: tuple[int, ...]) -> Pose:
 
 
 def push_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
-    """Leans into a large box and drives it on with small steps."""
+    """Lean into a large box and push it with small steps."""
     turns = beat.turns("push_box")
     surge = pulse(2 * turns)
     pose = with_trunk(
@@ -189,7 +189,7 @@ def push_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 
 
 def hopping_apart(pose: Pose, beat: Beat) -> Pose:
-    """Feet hop apart and together, in time with the arms of `jacks`."""
+    """Hop with feet apart and together, in time with the arms of `jacks`."""
     turns = beat.turns("jacks")
     apart, hop = smooth(1.2 * pulse(turns) - 0.1), 0.045 * np.abs(sine(turns))
     for side in (LEFT, RIGHT):

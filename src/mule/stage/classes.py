@@ -1,13 +1,12 @@
-"""The 21 actions of Stage: what each one moves, which go together, where each is at home, and who learns which.
+"""The 21 actions of Stage: the body parts they use, which can be combined, their home scenes, and the three splits.
 
-An actor may do several actions at once as long as no part of the body is asked for twice. The actions form three
-columns of seven, each with two of the body, two of the arms, two with an object and one for a pair; a split gives
-the columns their roles, so every action is novel in exactly one split.
+An actor may do several actions at once if no part of the body is needed twice. The actions form three columns of
+seven, each with two of the body, two of the arms, two with an object and one for a pair; a split assigns roles to the
+columns, so every action is novel in exactly one split.
 
-Every action is at home in three of the seven scenes, as the lines of the Fano plane have three of its seven points:
-each scene is home to three actions of every column, and any two actions of a column share exactly one scene. So a
-scene says much about what is done before it, but what is done is never to be had from the scene alone: every two
-actions meet somewhere and must be told apart by what is done.
+Every action has three home scenes out of seven, like the lines of the Fano plane with its seven points: each scene is
+home to three actions of every column, and any two actions of a column share exactly one scene. So a scene gives a
+strong hint about the actions, but never identifies one: any two actions share a scene and differ only in motion.
 """
 
 from collections.abc import Iterable
@@ -16,14 +15,14 @@ from typing import Literal
 
 from mule.core.errors import RangeError
 
-VERSION = "stage-1"
-"""Any change of plans or pixels is a new version."""
+STAGE_VERSION = "stage-1"
+"""Any change of plans or pixels needs a new version."""
 
 Group = Literal["body", "arms", "object", "pair"]
 SplitName = Literal["A", "B", "C"]
-Scene = Literal["brick_wall", "meadow", "dunes", "sea_shore", "night_street", "gym", "snow_forest"]
+SceneKind = Literal["brick_wall", "meadow", "dunes", "sea_shore", "night_street", "gym", "snow_forest"]
 
-SCENES: tuple[Scene, ...] = (
+SCENE_KINDS: tuple[SceneKind, ...] = (
     "brick_wall",
     "meadow",
     "dunes",
@@ -34,28 +33,28 @@ SCENES: tuple[Scene, ...] = (
 )
 
 _LINE = (0, 1, 3)
-"""Every difference of two scenes, round the seven, occurs once among these: the lines of the Fano plane."""
+"""Every difference of two scenes, modulo seven, occurs once among these: the lines of the Fano plane."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One of the 21 actions, and the parts of the body it needs for itself."""
+    """One of the 21 actions, and the parts of the body it occupies."""
 
     name: str
     group: Group
-    home: Scene
-    """The first of the scenes it prefers."""
+    home: SceneKind
+    """The first of its home scenes."""
     num_arms: int = 0
     legs: bool = False
     torso: bool = False
     objects: tuple[str, ...] = ()
-    """Classes of the objects it brings along."""
+    """Classes of its objects."""
 
     @property
-    def homes(self) -> frozenset[Scene]:
-        """The three scenes it prefers."""
-        first = SCENES.index(self.home)
-        return frozenset(SCENES[(first + step) % len(SCENES)] for step in _LINE)
+    def homes(self) -> frozenset[SceneKind]:
+        """The three home scenes."""
+        first = SCENE_KINDS.index(self.home)
+        return frozenset(SCENE_KINDS[(first + step) % len(SCENE_KINDS)] for step in _LINE)
 
 
 _COLUMNS: tuple[tuple[Action, ...], ...] = (
@@ -107,12 +106,12 @@ class StageSplit:
 
     @property
     def novel(self) -> tuple[str, ...]:
-        """The actions no training clip shows."""
+        """The actions that no training clip shows."""
         return self.z3
 
 
 def stage_split(name: str) -> StageSplit:
-    """Split A, B or C: in every group each action moves on to the next role, so each is novel exactly once.
+    """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once.
 
     Raises:
         RangeError: there is no split of that name.
@@ -129,9 +128,9 @@ def stage_split(name: str) -> StageSplit:
 
 
 def are_compatible(names: Iterable[str]) -> bool:
-    """Whether one actor can do these actions at once: nothing twice, and no part of the body asked for twice.
+    """Whether one actor can do these actions at once: no action and no part of the body is used twice.
 
-    Whoever has a partner stands still for them (the legs are taken) and handles no object of their own.
+    An actor with a partner stands still (the legs are occupied) and has no object of its own.
     """
     actions = [ACTIONS[name] for name in names]
     return (
@@ -143,6 +142,6 @@ def are_compatible(names: Iterable[str]) -> bool:
     )
 
 
-def homes(names: Iterable[str]) -> frozenset[Scene]:
-    """The scenes at least one of the actions prefers."""
+def homes(names: Iterable[str]) -> frozenset[SceneKind]:
+    """Return the home scenes of at least one of the actions."""
     return frozenset(scene for name in names for scene in ACTIONS[name].homes)

@@ -1,17 +1,14 @@
-"""What is true of many clips, as flat arrays: actors and objects of all clips, each with the number of its clip.
-
-Rendered clips on disk: one memory-mapped array of frames and one table, found again by all their parameters.
+"""Rendered clips on disk, keyed by all their parameters, and as a data set for training.
 
     NAME/frames.npy       uint8 (clips, frames, rows, cols, 3)
     NAME/table.npz        boxes, labels, visibility (`ClipTable`)
-    NAME/parameters.json  what NAME stands for
+    NAME/parameters.json  the parameters of NAME
 
-Until everything is rendered the folder is called NAME.parts, and each finished block of clips has its own table in
-it; rendering that was stopped goes on with the blocks that are missing. What bears its final name is whole.
+Until everything is rendered, the folder is NAME.parts and holds a table for each finished block of clips; an
+interrupted run continues with the missing blocks. A folder with its final name is complete.
 
-Rendered clips of Stage as a data set: frames from the memory-mapped file, actors and objects of the middle frame.
-
-An actor of whom too little is seen in the middle frame is left out, as in the tables Stage writes.
+A sample has the actors and objects of the middle frame. Actors that are hardly visible there are left out, as in the
+tables that Stage writes.
 """
 
 import json
@@ -26,12 +23,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
-from mule.core.errors import RangeError, VideoError
-from mule.core.files import growing_file
+from mule.core.errors import FileError, MuleError, RangeError, VideoError
+from mule.core.files import growing_file, os_reason
 from mule.data.batches.samples import ClipName, ClipSample
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
-from mule.stage.export import LEAST_VISIBILITY, OnProgress, do_all, silent
+from mule.stage.export import LEAST_VISIBILITY, OnRendered, do_all, silent
 from mule.stage.plans import FRAME_RATE
 from mule.stage.rendering import StageClip
 
@@ -40,7 +37,7 @@ OBJECT_CLASSES = ("ball", "box")
 
 @dataclass(frozen=True)
 class ClipTable:
-    """Actors and objects of clips of equal length. Labels are those of the middle frame, in the order of ACTIONS."""
+    """Actors and objects of clips of equal length. Labels are of the middle frame, in the order of ACTIONS."""
 
     actor_clip: Int[np.ndarray, " actors"]
     actor_id: Int[np.ndarray, " actors"]
@@ -54,12 +51,12 @@ class ClipTable:
     object_is_there: Bool[np.ndarray, "objects frames"]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The columns by name."""
+        """Return the columns by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def table_of(clip: StageClip, number: int) -> ClipTable:
-    """One clip's rows."""
+    """Return the rows of one clip."""
     labels = clip.labels(len(clip.frames) // 2)
     num_actors, num_objects = len(clip.track_ids), len(clip.object_classes)
     return ClipTable(
@@ -78,7 +75,7 @@ def table_of(clip: StageClip, number: int) -> ClipTable:
 
 
 def joined(tables: list[ClipTable], num_frames: int) -> ClipTable:
-    """The rows of all tables, in order; no tables give a table without rows."""
+    """Join the rows of all tables, in order; without tables, return a table without rows."""
     empty = ClipTable(
         actor_clip=np.zeros(0, dtype=np.int64),
         actor_id=np.zeros(0, dtype=np.int64),
@@ -99,7 +96,7 @@ _BLOCK_CLIPS = 16
 
 @dataclass(frozen=True)
 class CachedClips:
-    """A rendered data set: frames stay on disk until they are looked at."""
+    """A rendered data set; frames are memory-mapped."""
 
     clips: StageSet
     frames: UInt8[np.ndarray, "clips frames rows cols 3"]
@@ -107,18 +104,19 @@ class CachedClips:
 
 
 def render_to_cache(
-    clips: StageSet, folder: Path, *, workers: int = 2, on_progress: OnProgress = silent
+    clips: StageSet, folder: Path, *, workers: int = 2, on_progress: OnRendered = silent
 ) -> CachedClips:
-    """All clips of the set, rendered now or before.
+    """Return all clips of a set; render the missing ones.
 
     Args:
-        clips: What to render.
-        folder: Where rendered sets are kept; each has its own folder in it.
-        workers: Processes that render. The bytes do not depend on it.
-        on_progress: Hears how many clips are there, of how many.
+        clips: The set to render.
+        folder: Folder of rendered sets; each has its own folder in it.
+        workers: Number of processes. The bytes do not depend on it.
+        on_progress: Called with the number of rendered clips and of all clips.
 
     Raises:
-        VideoError: the folder cannot be written, or what is there is not what its name says.
+        VideoError: the existing files do not match their parameters.
+        FileError: the files cannot be written or read.
     """
     place, parts = folder / clips.name, folder / f"{clips.name}.parts"
     try:
@@ -127,14 +125,15 @@ def render_to_cache(
             _finish(clips, parts, place)
         on_progress(len(clips), len(clips))
         return _open(clips, place)
+    except MuleError:
+        raise
     except OSError as error:
-        raise VideoError(
-            f"{place}: rendered clips must be written and read; {error.strerror or error}. Remove it, or choose "
-            "another folder."
+        raise FileError(
+            f"{place}: cannot be written or read: {os_reason(error)}. Remove it, or choose another folder."
         ) from error
 
 
-def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: OnProgress) -> None:
+def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: OnRendered) -> None:
     parts.mkdir(parents=True, exist_ok=True)
     frames = parts / "frames.npy"
     if not frames.exists():
@@ -143,19 +142,18 @@ def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: 
             np.lib.format.open_memmap(empty, mode="w+", dtype=np.uint8, shape=shape).flush()
     blocks = _blocks(clips)
     missing = [block for block in blocks if not _block_path(parts, block).exists()]
-    done = len(clips) - sum(len(block) for block in missing)
-
-    def report(num_rendered: int) -> None:
-        nonlocal done
-        done += num_rendered
-        on_progress(done, len(clips))
-
-    on_progress(done, len(clips))
-    do_all(partial(_render_block, clips, parts), missing, workers=workers, report=report)
+    do_all(
+        partial(_render_block, clips, parts),
+        missing,
+        workers=workers,
+        on_progress=on_progress,
+        num_done=len(clips) - sum(map(len, missing)),
+        num_all=len(clips),
+    )
 
 
 def _render_block(clips: StageSet, parts: Path, block: range) -> int:
-    """Renders one block: frames into their place, then the table that says they are there."""
+    """Render a block: write its frames, then its table, which marks it as complete."""
     frames = np.lib.format.open_memmap(parts / "frames.npy", mode="r+")
     tables = []
     for number in block:
@@ -177,7 +175,7 @@ def _block_path(parts: Path, block: range) -> Path:
 
 
 def _finish(clips: StageSet, parts: Path, place: Path) -> None:
-    """Makes one table of the blocks and gives the folder its name, unless another process has just done so."""
+    """Join the tables of the blocks and rename the folder, unless another process has just done so."""
     blocks = [_block_path(parts, block) for block in _blocks(clips)]
     _write_table(parts / "table.npz", joined([_read_table(path) for path in blocks], clips.num_frames))
     (parts / "parameters.json").write_text(json.dumps(clips.parameters, indent=2) + "\n")
@@ -192,9 +190,9 @@ def _finish(clips: StageSet, parts: Path, place: Path) -> None:
 
 
 def _open(clips: StageSet, place: Path) -> CachedClips:
-    found: Mapping[str, Any] = json.loads((place / "parameters.json").read_text())
-    if dict(found) != clips.parameters:
-        raise VideoError(f"{place}: must hold the clips its name stands for; it holds others. Remove it.")
+    parameters: Mapping[str, Any] = json.loads((place / "parameters.json").read_text())
+    if dict(parameters) != clips.parameters:
+        raise VideoError(f"{place}: must hold the clips of its name; it holds others. Remove it.")
     frames = np.load(place / "frames.npy", mmap_mode="r")
     return CachedClips(clips, frames, _read_table(place / "table.npz"))
 
@@ -214,14 +212,14 @@ class StageClips:
     """A data set of rendered clips, in their order."""
 
     def __init__(self, rendered: CachedClips, *, classes: Sequence[str] | None = None) -> None:
-        """Frames stay on disk until they are looked at.
+        """Use rendered clips; frames are read on access.
 
         Args:
             rendered: the clips.
-            classes: the actions that labels speak of; None is those known in the clips' split.
+            classes: actions of the labels; None uses the known actions of the clips' split.
 
         Raises:
-            RangeError: a class is none of Stage's actions.
+            RangeError: a class is not an action of Stage.
         """
         self.classes = tuple(rendered.clips.classes.known if classes is None else classes)
         unknown = sorted(set(self.classes) - set(ACTIONS))
@@ -247,19 +245,19 @@ class StageClips:
         return len(self._frames)
 
     def name_of(self, position: int) -> ClipName:
-        """The set's name with the number of the clip, and the time of the middle frame."""
+        """Return the set's name with the number of the clip, and the time of the middle frame."""
         return ClipName(f"{self._name}/{position:06d}", self._key_time_s)
 
     def rows_of(self, position: int) -> Int[np.ndarray, " actors"]:
-        """The rows of the rendered clips' table that are the clip's actors."""
+        """Return the rows of the clip's actors in the table of the rendered clips."""
         return self._actors[_rows(self._actor_clip, position)]
 
     def labelled_actors(self) -> tuple[Bool[np.ndarray, "actors classes"], Int[np.ndarray, " actors"]]:
-        """What the actors of all clips do, and each one's clip by position."""
+        """Return the labels of all actors, and the position of each one's clip."""
         return self._labels, self._actor_clip
 
     def __getitem__(self, position: int) -> ClipSample:
-        """The clip at the position. Its objects are certain: every score is 1."""
+        """Return the clip at a position; its objects have score 1."""
         if not 0 <= position < len(self):
             raise IndexError(f"clip must be from 0 to {len(self) - 1}; got {position}.")
         actors, objects = _rows(self._actor_clip, position), _rows(self._object_clip, position)
@@ -277,7 +275,7 @@ class StageClips:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the pixels, if they lie in a file: another process opens it anew."""
+        """Leave out pixels that are in a file; another process opens it again."""
         state = dict(vars(self))
         if isinstance(self._frames, np.memmap):
             state["_frames"] = self._frames.filename
@@ -290,6 +288,6 @@ class StageClips:
 
 
 def _rows(clip_index: Int[np.ndarray, " rows"], position: int) -> slice:
-    """Where a clip's rows are in columns that are sorted by clip."""
+    """Return the rows of a clip in columns that are sorted by clip."""
     start, end = np.searchsorted(clip_index, [position, position + 1])
     return slice(int(start), int(end))

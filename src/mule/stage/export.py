@@ -1,6 +1,4 @@
-"""Work spread over processes, done in any order, reported as it gets done.
-
-Stage as a plain data set for anybody: videos, three tables and a description.
+"""Write Stage as a plain data set: videos, three tables and a description.
 
     OUT/videos/clip_000000.mp4 …
     OUT/actors.csv    video,time_s,x1,y1,x2,y2,actions,actor_id        one row per actor and key time
@@ -8,11 +6,10 @@ Stage as a plain data set for anybody: videos, three tables and a description.
     OUT/tracks.csv    video,frame,time_s,actor_id,x1,y1,x2,y2          every actor on every frame
     OUT/stage.json    version, parameters, class lists, digest of all frames
 
-Key times are whole seconds with a second before and after them; a clip of two seconds has one, in its middle.
-Until all videos are there the folder is called OUT.parts; writing that was stopped goes on there.
+Key times are whole seconds with a second before and after them; a clip of two seconds has one, in its middle. An
+unfinished data set is in the folder OUT.parts; an interrupted run continues there.
 """
 
-import csv
 import hashlib
 import json
 import shutil
@@ -26,64 +23,82 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mule.core.errors import RangeError, VideoError
-from mule.core.files import growing_file
+from mule.core.errors import FileError, MuleError, RangeError
+from mule.core.files import os_reason, write_file
+from mule.core.text_rows import write_csv
+from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS
 from mule.stage.benchmark import StageSet
-from mule.stage.classes import VERSION, stage_split
+from mule.stage.classes import STAGE_VERSION, stage_split
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import StageClip, render_chunks
 from mule.stage.takes import TakeRecipe, plan_take
 from mule.video.encode import VideoWriter
 
 Item = TypeVar("Item")
-OnProgress = Callable[[int, int], None]
+OnRendered = Callable[[int, int], None]
+"""Called with the number of finished items and of all items."""
 
 
 def silent(num_done: int, num_all: int) -> None:
-    """Progress nobody asked for."""
+    """Ignore progress."""
 
 
 def do_all(
-    work: Callable[[Item], int], items: Sequence[Item], *, workers: int, report: Callable[[int], None]
+    work: Callable[[Item], int],
+    items: Sequence[Item],
+    *,
+    workers: int,
+    on_progress: OnRendered,
+    num_done: int,
+    num_all: int,
 ) -> None:
-    """Calls `work` on every item; `report` hears how much each did. With one worker no process is started.
+    """Call `work` on every item, in any order; it returns how much it did. One worker starts no process.
 
-    Processes are started afresh (spawn), so `work` must be a function of a module or a partial of one.
+    Processes are spawned, so `work` must be a function of a module or a partial of one.
+
+    Args:
+        work: does one item.
+        items: what to do.
+        workers: number of processes.
+        on_progress: called at the start and after every item.
+        num_done: what was done before.
+        num_all: what there is to do in all.
 
     Raises:
-        RangeError: there must be a worker.
+        RangeError: there is no worker.
     """
     if workers < 1:
         raise RangeError(f"workers must be at least 1; got {workers}.")
+    on_progress(num_done, num_all)
     if workers == 1 or len(items) < 2:
         for item in items:
-            report(work(item))
+            num_done += work(item)
+            on_progress(num_done, num_all)
         return
     with ProcessPoolExecutor(min(workers, len(items)), mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(work, item) for item in items]
         try:
             for future in as_completed(waiting):
-                report(future.result())
+                num_done += future.result()
+                on_progress(num_done, num_all)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
 LEAST_VISIBILITY = 0.1
-"""Actors of whom less is seen at a key time have no row in actors.csv; they keep theirs in tracks.csv."""
+"""Actors with a smaller visible share at a key time are in tracks.csv but not in actors.csv."""
 
-ACTOR_HEADER = ("video", "time_s", "x1", "y1", "x2", "y2", "actions", "actor_id")
-OBJECT_HEADER = ("video", "time_s", "x1", "y1", "x2", "y2", "object_class", "score")
 TRACK_HEADER = ("video", "frame", "time_s", "actor_id", "x1", "y1", "x2", "y2")
 
 
 @dataclass(frozen=True)
 class Export:
-    """What to write: clips of the benchmark, or longer takes with the actions of the same role."""
+    """A data set to write: clips of the benchmark, or longer takes with the actions of the same role."""
 
     clips: StageSet
     seconds: float | None = None
-    """None writes the benchmark's clips; else takes of this length."""
+    """Length of takes; None writes the benchmark's clips."""
     lossless: bool = False
 
     def __post_init__(self) -> None:
@@ -92,7 +107,7 @@ class Export:
         if not self.lossless and any(side % 2 for side in self.clips.size):
             raise RangeError(
                 f"rows and columns of a video must be even; got {self.clips.size[0]} × {self.clips.size[1]}. Change "
-                "the size, or write lossless."
+                "the size, or use --lossless."
             )
 
     @property
@@ -106,57 +121,57 @@ class Export:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All that the files depend on."""
+        """Everything that the files depend on."""
         return {**self.clips.parameters, "seconds": self.seconds, "lossless": self.lossless}
 
     def plan(self, index: int) -> Plan:
-        """What is to be seen in a video."""
+        """Return the plan of a video."""
         return self.clips.plan(index) if self.seconds is None else plan_take(self._takes, index)
 
 
 def write_dataset(
-    export: Export, out: Path, *, workers: int = 2, overwrite: bool = False, on_progress: OnProgress = silent
+    export: Export, out: Path, *, workers: int = 2, overwrite: bool = False, on_progress: OnRendered = silent
 ) -> None:
-    """Writes all files; the folder bears its name once everything is in it.
+    """Write all files; the folder gets its name once it is complete.
 
     Raises:
-        RangeError: the folder exists already, or another unfinished data set is in its place.
-        VideoError: it cannot be written.
+        RangeError: the folder exists already, or holds another unfinished data set.
+        FileError: it cannot be written.
     """
     parts = out.with_name(f"{out.name}.parts")
     if out.exists() and not overwrite:
-        raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or say --overwrite.")
+        raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or use --overwrite.")
     try:
         _begin(export, parts, overwrite=overwrite)
         names = [f"clip_{index:06d}" for index in range(len(export.clips))]
         missing = [
             index for index, name in enumerate(names) if not (parts / "rows" / f"{name}.json").exists()
         ]
-        done = len(names) - len(missing)
-
-        def report(count: int) -> None:
-            nonlocal done
-            done += count
-            on_progress(done, len(names))
-
-        on_progress(done, len(names))
-        do_all(partial(_write_video, export, parts), missing, workers=workers, report=report)
+        do_all(
+            partial(_write_video, export, parts),
+            missing,
+            workers=workers,
+            on_progress=on_progress,
+            num_done=len(names) - len(missing),
+            num_all=len(names),
+        )
         _finish(export, parts, names)
         if out.is_dir():
             shutil.rmtree(out)
         parts.rename(out)
+    except MuleError:
+        raise
     except OSError as error:
-        raise VideoError(f"{out}: a data set must be written; {error.strerror or error}.") from error
+        raise FileError(f"{out}: cannot be written: {os_reason(error)}.") from error
 
 
 def _begin(export: Export, parts: Path, *, overwrite: bool) -> None:
-    """A folder for what is not finished; what is there must be the beginning of the same data set."""
+    """Make the folder of the unfinished data set; an existing one must belong to the same data set."""
     mark = parts / "parameters.json"
     if parts.exists() and (not mark.exists() or json.loads(mark.read_text()) != export.parameters):
         if not overwrite:
             raise RangeError(
-                f"{parts}: must be the beginning of the same data set; it is of another one. Remove it, or say "
-                "--overwrite."
+                f"{parts}: must belong to the same data set; it belongs to another one. Remove it, or use --overwrite."
             )
         shutil.rmtree(parts)
     for folder in ("videos", "rows"):
@@ -165,7 +180,7 @@ def _begin(export: Export, parts: Path, *, overwrite: bool) -> None:
 
 
 def _write_video(export: Export, parts: Path, index: int) -> int:
-    """One video, then the rows that say it is whole."""
+    """Write a video, then its rows, which mark it as complete."""
     name = f"clip_{index:06d}"
     plan, size = export.plan(index), export.clips.size
     rows: dict[str, Any] = {"actors": [], "objects": [], "tracks": []}
@@ -177,13 +192,12 @@ def _write_video(export: Export, parts: Path, index: int) -> int:
             digest.update(chunk.frames.tobytes())
             _add_rows(rows, name, chunk, key_frames)
     rows["digest"] = digest.hexdigest()
-    with growing_file(parts / "rows" / f"{name}.json") as growing:
-        growing.write_text(json.dumps(rows))
+    write_file(parts / "rows" / f"{name}.json", json.dumps(rows))
     return 1
 
 
 def key_frames_of(num_frames: int) -> list[int]:
-    """Frames at whole seconds with a second before and after them; of shorter clips the middle."""
+    """Return the frames at whole seconds with a second before and after them; for shorter clips the middle."""
     if num_frames <= 2 * FRAME_RATE:
         return [num_frames // 2]
     return list(range(FRAME_RATE, num_frames - FRAME_RATE + 1, FRAME_RATE))
@@ -209,10 +223,10 @@ def _track_rows(name: str, clip: StageClip, frame: int) -> list[list[Any]]:
 
 def _actor_rows(name: str, clip: StageClip, frame: int) -> list[list[Any]]:
     boxes, visibility = clip.actor_boxes_xyxy_unit[frame], clip.visibility[frame]
-    found = zip(clip.track_ids, boxes, visibility, clip.labels(frame), strict=True)
+    actors = zip(clip.track_ids, boxes, visibility, clip.labels(frame), strict=True)
     return [
         [name, _number(clip.times_s[frame]), *_corners(box), ";".join(actions), actor_id]
-        for actor_id, box, share, actions in found
+        for actor_id, box, share, actions in actors
         if share >= LEAST_VISIBILITY and actions
     ]
 
@@ -235,19 +249,15 @@ def _corners(box: np.ndarray) -> list[str]:
 
 
 def _finish(export: Export, parts: Path, names: list[str]) -> None:
-    """The tables of all videos, in order, and the description."""
-    found = [json.loads((parts / "rows" / f"{name}.json").read_text()) for name in names]
-    tables = (("actors", ACTOR_HEADER), ("objects", OBJECT_HEADER), ("tracks", TRACK_HEADER))
+    """Write the tables of all videos, in order, and the description."""
+    videos = [json.loads((parts / "rows" / f"{name}.json").read_text()) for name in names]
+    tables = (("actors", ACTOR_COLUMNS), ("objects", OBJECT_COLUMNS), ("tracks", TRACK_HEADER))
     for table, header in tables:
-        with (parts / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            for rows in found:
-                writer.writerows(rows[table])
-    digest = hashlib.sha256("".join(rows["digest"] for rows in found).encode()).hexdigest()
+        write_csv(parts / f"{table}.csv", header, (row for rows in videos for row in rows[table]))
+    digest = hashlib.sha256("".join(rows["digest"] for rows in videos).encode()).hexdigest()
     split = stage_split(export.clips.split)
     description = {
-        "version": VERSION,
+        "version": STAGE_VERSION,
         "parameters": export.parameters,
         "frame_rate": FRAME_RATE,
         "least_visibility": LEAST_VISIBILITY,

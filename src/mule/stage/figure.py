@@ -1,9 +1,7 @@
-"""Where every joint of a body is: two-bone limbs between the points a pose gives, seen by the camera.
+"""Figures of actors: joints from a pose with two-bone limbs, seen by the camera, and the strokes that draw them.
 
-Positions are rounded to a fixed grid here, after the last sine; what follows uses only exact operations, so that
-pixels do not depend on whose sine it was.
-
-What an actor looks like: the strokes of a body in the order they are drawn, and the box around them.
+Positions are rounded to a fixed grid after the last sine; later steps use only exact operations, so that pixels do not
+depend on the math library.
 """
 
 from dataclasses import dataclass, replace
@@ -12,34 +10,31 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mule.stage.plans import Colour, Look
+from mule.stage.plans import GRID, Colour, Look, on_grid
 from mule.stage.poses import LEFT, RIGHT, Pose, Series
 from mule.stage.shapes import Accent, Shape, Track
-
-GRID = 65536
-"""Positions are multiples of 1 / GRID of the picture's height."""
 
 THIGH, SHANK = 0.243, 0.238
 UPPER_ARM, FOREARM = 0.168, 0.155
 SHOULDER, HIP = 0.112, 0.052
 SPINE, NECK, HEAD = 0.268, 0.310, 0.082
 FOOT = 0.085
-_CAMERA_TILT = 0.2  # a camera a little above the heads looks down: nearer points are lower in the picture
+_CAMERA_TILT = 0.2  # the camera looks down a little: nearer points are lower in the picture
 
-Points = Float[np.ndarray, "frames 3"]
+JointPoints = Float[np.ndarray, "frames 3"]
 Limb = Float[np.ndarray, "frames 2 3"]
 
 
 @dataclass(frozen=True)
 class Body:
-    """Joints of one actor: forwards, leftwards, upwards of the point on the ground; in body heights."""
+    """Joints of one actor: forwards, leftwards, upwards of the point on the ground, in body heights."""
 
-    pelvis: Points
-    chest: Points
-    neck: Points
-    head: Points
-    lateral: Points
-    """Which way the left shoulder is."""
+    pelvis: JointPoints
+    chest: JointPoints
+    neck: JointPoints
+    head: JointPoints
+    lateral: JointPoints
+    """Direction of the left shoulder."""
     hips: Limb
     knees: Limb
     ankles: Limb
@@ -52,7 +47,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Stand:
-    """Where an actor is, how tall, and which way they look at every frame."""
+    """Place, height and heading of an actor at every frame."""
 
     x: Series
     lane: float
@@ -65,7 +60,7 @@ class Stand:
         return np.cos(self.heading), np.sin(self.heading)
 
     def seen(self, points: Float[np.ndarray, "frames 3"]) -> Float[np.ndarray, "frames 2"]:
-        """Where points of the body are in the picture (x, y), on the grid."""
+        """Return the positions of body points in the picture (x, y), on the grid."""
         forwards, leftwards, upwards = points.T
         along, across = self._turn
         place = np.empty((len(points), 2))
@@ -74,18 +69,13 @@ class Stand:
         return on_grid(place)
 
     def nearness(self, points: Float[np.ndarray, "frames 3"]) -> Series:
-        """How much nearer to the camera points are than the actor's place; body heights."""
+        """Return how much nearer to the camera points are than the actor's place, in body heights."""
         along, across = self._turn
         return points[:, 0] * across - points[:, 1] * along
 
 
-def on_grid(values: np.ndarray) -> np.ndarray:
-    """The values rounded to multiples of 1 / GRID."""
-    return np.rint(values * GRID) / GRID
-
-
-def shoulders_of(pose: Pose) -> tuple[Points, Points, Points, Limb]:
-    """Direction of the spine, where the left shoulder points, the chest, and both shoulders."""
+def shoulders_of(pose: Pose) -> tuple[JointPoints, JointPoints, JointPoints, Limb]:
+    """Return the direction of the spine, the direction of the left shoulder, the chest and both shoulders."""
     lean, tilt, twist = pose.spine.T
     up = np.stack([np.sin(lean), np.sin(tilt) * np.cos(lean), np.cos(lean) * np.cos(tilt)], axis=1)
     lateral = np.stack([-np.sin(twist), np.cos(twist) * np.cos(tilt), -np.sin(tilt)], axis=1)
@@ -95,7 +85,7 @@ def shoulders_of(pose: Pose) -> tuple[Points, Points, Points, Limb]:
 
 
 def body_of(pose: Pose) -> Body:
-    """All joints of the pose; a hand or foot out of reach is as near to where it should be as the limb allows."""
+    """Return all joints of a pose; a hand or foot out of reach is as near to its target as possible."""
     up, lateral, chest, shoulders = shoulders_of(pose)
     lean, tilt, _ = pose.spine.T
     bent = lean + pose.nod
@@ -135,14 +125,14 @@ def body_of(pose: Pose) -> Body:
 
 
 def _mirrored(limbs: Limb) -> Limb:
-    """Outwards becomes leftwards."""
+    """Convert outwards to leftwards."""
     turned = limbs.copy()
     turned[:, RIGHT, 1] = -turned[:, RIGHT, 1]
     return turned
 
 
 def _two_bones(root: Limb, target: Limb, pole: Limb, *, lengths: tuple[float, float]) -> tuple[Limb, Limb]:
-    """The joint between two bones and their end: as near to the target as they reach, bent towards the pole."""
+    """Return the joint between two bones and their end, as near to the target as possible, bent towards the pole."""
     upper, lower = lengths
     towards = _unit(target - root)
     reach = np.clip(_length(target - root), 0.3 * upper, 0.999 * (upper + lower))
@@ -162,13 +152,13 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 HEAD_RADIUS = 0.073
 _EYES = (40, 32, 34)
-_DETAIL_ROWS = 192  # in smaller pictures eyes are less than half a pixel wide
+_DETAIL_ROWS = 192  # in smaller pictures eyes are below half a pixel
 _FAR_SHADE = 0.78  # limbs on the far side get less light
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Strokes of one actor: those behind what they hold, and those before it."""
+    """Strokes of one actor: those behind the held object, and those in front of it."""
 
     behind: list[Shape]
     before: list[Shape]
@@ -181,7 +171,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Pen:
-    """Draws strokes between joints of one actor."""
+    """Makes strokes between joints of one actor."""
 
     stand: Stand
 
@@ -201,14 +191,14 @@ class _Pen:
         )
 
     def radius(self, share: Series | float) -> Series:
-        """A share of the body's height at every frame."""
+        """Return a share of the body's height at every frame."""
         if isinstance(share, np.ndarray):
             return on_grid(share * self.stand.height)
         return np.full(len(self.stand.x), round(share * self.stand.height * GRID) / GRID)
 
 
 def figure_of(body: Body, stand: Stand, look: Look) -> Figure:
-    """The strokes of a body, far limbs first."""
+    """Return the strokes of a body, far limbs first."""
     pen = _Pen(stand)
     left_is_far = stand.nearness(body.shoulders[:, LEFT]) < stand.nearness(body.shoulders[:, RIGHT])
     far_arm, near_arm = _sides(body, left_is_far, ("shoulders", "elbows", "wrists", "hands"))
@@ -231,7 +221,7 @@ def figure_of(body: Body, stand: Stand, look: Look) -> Figure:
 def _sides(
     body: Body, left_is_far: Bool[np.ndarray, " frames"], joints: tuple[str, ...]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The joints of the far limb and of the near one."""
+    """Return the joints of the far limb and of the near one."""
     choice = left_is_far[:, None]
     pairs = [getattr(body, joint) for joint in joints]
     far = [np.where(choice, pair[:, LEFT], pair[:, RIGHT]) for pair in pairs]
@@ -276,7 +266,7 @@ def _leg(pen: _Pen, joints: list[np.ndarray], look: Look, *, shade: float) -> li
 
 
 def _trunk(pen: _Pen, body: Body, look: Look) -> list[Shape]:
-    """Pelvis, trunk and neck; the trunk is as wide as it is turned towards the camera."""
+    """Return pelvis, trunk and neck; the trunk is wider the more it faces the camera."""
     stand = pen.stand
     up = body.chest - body.pelvis
     width = np.abs(np.sin(stand.heading))
@@ -312,7 +302,7 @@ def _perpendicular(axis: Track) -> Track:
 
 
 def _head(pen: _Pen, body: Body, look: Look) -> list[Shape]:
-    """Face, hair or cap, and a nose that shows which way the actor looks."""
+    """Return face, hair or cap, and a nose that shows the direction of the gaze."""
     stand = pen.stand
     gaze = _unit(body.head - body.neck)
     ahead = _unit(np.stack([gaze[:, 2], 0 * gaze[:, 0], -gaze[:, 0]], axis=1))
@@ -339,18 +329,18 @@ def _head(pen: _Pen, body: Body, look: Look) -> list[Shape]:
 
 
 def _eyes(pen: _Pen, body: Body, gaze: np.ndarray, ahead: np.ndarray) -> list[Shape]:
-    """Two dark dots in large pictures, where they are on the side of the head that is seen."""
-    found = []
+    """Return two dark dots for large pictures, drawn if they are on the visible side of the head."""
+    eyes = []
     for side in (1, -1):
         eye = body.head + 0.062 * ahead + 0.028 * side * body.lateral + 0.010 * gaze
         is_seen = pen.stand.nearness(eye) > pen.stand.nearness(body.head) - 0.004
         dot = pen.stroke(eye, eye, (0.0085, 0.0085), _EYES, is_drawn=is_seen)
-        found.append(replace(dot, least_rows=_DETAIL_ROWS))
-    return found
+        eyes.append(replace(dot, least_rows=_DETAIL_ROWS))
+    return eyes
 
 
 def box_around(shapes: list[Shape]) -> Float[np.ndarray, "frames 4"]:
-    """The smallest box (x1, y1, x2, y2), in rows of the picture, that holds all strokes drawn at each frame."""
+    """Return the smallest box (x1, y1, x2, y2), in rows of the picture, around all strokes of each frame."""
     low = np.full((len(shapes[0].start), 2), np.inf)
     high = -low
     for shape in shapes:
@@ -365,7 +355,7 @@ def box_around(shapes: list[Shape]) -> Float[np.ndarray, "frames 4"]:
 
 
 def _spread(shape: Shape) -> Track | float:
-    """How much of its radius a stroke takes up in x and in y: all where ends are round, less across flat ends."""
+    """Return the share of its radius that a stroke extends in x and y: 1 for round ends, less for flat ends."""
     if shape.corner is None:
         return 1.0
     axis = shape.end - shape.start

@@ -1,9 +1,8 @@
-"""How a body is held at every frame, and how two poses blend.
+"""Poses of a body at every frame, their blending, and the timing of motions.
 
 Lengths are in body heights. Directions are the actor's own: forwards, to the side (of the left limb to the left,
-of the right limb to the right: outwards), upwards. Limbs are listed left, right.
-
-The time an actor keeps: cycles of every action at their own tempo, phase and amplitude, and curves over them.
+of the right limb to the right: outwards), upwards. Limbs are listed left, right. Each actor repeats every action in
+cycles with its own tempo, phase and amplitude.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,7 @@ Series = Float[np.ndarray, " frames"]
 
 @dataclass(frozen=True)
 class Pose:
-    """Where pelvis, feet and hands are to be, and how the trunk leans; joints between follow from these."""
+    """Targets of pelvis, feet and hands, and the lean of the trunk; other joints follow from these."""
 
     pelvis: Float[np.ndarray, "frames 3"]
     """Forwards, leftwards, upwards of the point on the ground where the actor is."""
@@ -29,17 +28,17 @@ class Pose:
     feet: Float[np.ndarray, "frames 2 3"]
     """Ankles: forwards, outwards, upwards of the point on the ground."""
     toes: Float[np.ndarray, "frames 2"]
-    """How far toes point upwards; radians."""
+    """Upward angle of the toes; radians."""
     hands: Float[np.ndarray, "frames 2 3"]
     """Wrists: forwards, outwards, upwards of their shoulder."""
     elbows: Float[np.ndarray, "frames 2 3"]
-    """Where elbows point."""
+    """Direction in which elbows point."""
     nod: Series
-    """How far the head is bent forwards of the trunk; radians."""
+    """Forward angle of the head against the trunk; radians."""
 
 
 def standing(num_frames: int) -> Pose:
-    """Upright and at ease."""
+    """Return an upright, relaxed pose."""
     still = np.zeros((num_frames, 3))
     feet = np.broadcast_to([[0.015, 0.058, ANKLE_HEIGHT], [-0.015, 0.058, ANKLE_HEIGHT]], (num_frames, 2, 3))
     return Pose(
@@ -54,7 +53,7 @@ def standing(num_frames: int) -> Pose:
 
 
 def blended(poses: list[Pose], weights: list[Series]) -> Pose:
-    """The weighted mean of poses; weights sum to one at every frame."""
+    """Return the weighted mean of poses; weights sum to one at every frame."""
     if len(poses) == 1:
         return poses[0]
 
@@ -69,7 +68,7 @@ def blended(poses: list[Pose], weights: list[Series]) -> Pose:
 def with_arm(
     pose: Pose, side: int, hand: tuple[Series | float, ...], elbow: tuple[Series | float, ...] | None = None
 ) -> Pose:
-    """The pose with one arm held otherwise."""
+    """Return the pose with one arm moved."""
     hands, elbows = pose.hands.copy(), pose.elbows.copy()
     for axis in range(3):
         hands[:, side, axis] = hand[axis]
@@ -79,7 +78,7 @@ def with_arm(
 
 
 def with_foot(pose: Pose, side: int, foot: tuple[Series | float, ...], toe: Series | float = 0.0) -> Pose:
-    """The pose with one foot elsewhere."""
+    """Return the pose with one foot moved."""
     feet, toes = pose.feet.copy(), pose.toes.copy()
     for axis in range(3):
         feet[:, side, axis] = foot[axis]
@@ -94,7 +93,7 @@ def with_trunk(
     spine: tuple[Series | float, ...] | None = None,
     nod: Series | float | None = None,
 ) -> Pose:
-    """The pose with the trunk held otherwise."""
+    """Return the pose with the trunk moved."""
     num_frames = len(pose.nod)
 
     def columns(values: tuple[Series | float, ...] | None, old: np.ndarray) -> np.ndarray:
@@ -111,7 +110,7 @@ def with_trunk(
 
 
 GAIT_SPEED = {"walk": 0.50, "run": 0.85, "push_box": 0.20}
-"""Body heights per second at usual tempo and amplitude."""
+"""Body heights per second at tempo and amplitude 1."""
 
 RATES = {
     "walk": 0.9, "run": 1.4, "squat": 0.62, "jump": 0.95, "bow": 0.55, "sway": 0.6,
@@ -119,12 +118,12 @@ RATES = {
     "carry_box": 0.9, "kick_ball": 0.7, "bounce_ball": 1.3, "push_box": 0.7, "juggle": 1.15,
     "overhead_lift": 0.6, "handshake": 1.7, "pass_ball": 0.55, "high_five": 0.8,
 }  # fmt: skip
-"""Cycles per second at usual tempo."""
+"""Cycles per second at tempo 1."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """When and in which manner an actor moves."""
+    """Timing and manner of an actor's motion."""
 
     time_s: Series
     phase: float
@@ -132,36 +131,36 @@ class Beat:
     amplitude: float
     is_right_handed: bool = True
     meeting: Float[np.ndarray, "frames 3"] | None = None
-    """Where hands meet the partner's: forwards, leftwards of the actor; third, how tall the pair is on average."""
+    """Where hands meet the partner's: forwards and leftwards of the actor; third, the pair's mean height."""
     is_first: bool = True
-    """Of a pair, whether this actor throws first."""
+    """Whether this actor of a pair throws first."""
 
     def turns(self, action: str) -> Series:
-        """How many cycles of the action have gone by."""
+        """Return the number of cycles of the action so far."""
         return self.time_s * (self.tempo * RATES[action]) + self.phase
 
 
 def sine(turns: Series) -> Series:
-    """Sine over whole turns."""
+    """Sine with period 1."""
     return np.sin(2 * np.pi * turns)
 
 
 def cosine(turns: Series) -> Series:
-    """Cosine over whole turns."""
+    """Cosine with period 1."""
     return np.cos(2 * np.pi * turns)
 
 
 def pulse(turns: Series) -> Series:
-    """0 at whole turns, 1 halfway."""
+    """Return 0 at whole turns and 1 halfway."""
     return 0.5 - 0.5 * cosine(turns)
 
 
 def smooth(share: Series) -> Series:
-    """From 0 to 1 with a soft beginning and end."""
+    """Rise from 0 to 1 with a smooth start and end."""
     held = np.clip(share, 0.0, 1.0)
     return held * held * (3 - 2 * held)
 
 
 def within(turns: Series, start: float, end: float) -> Series:
-    """How far the cycle has come from `start` to `end` of it, 0 before and 1 after."""
+    """Return the progress from `start` to `end` of the cycle, 0 before and 1 after."""
     return np.clip((turns % 1.0 - start) / (end - start), 0.0, 1.0)

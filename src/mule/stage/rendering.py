@@ -1,4 +1,4 @@
-"""A plan drawn: frames, boxes, objects and labels, at any size, in chunks of bounded memory."""
+"""Render a plan to frames, boxes, objects and labels, at any size, in chunks of bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from mule.core.errors import RangeError
-from mule.stage.figure import box_around, on_grid
-from mule.stage.handled import Thing
-from mule.stage.performance import Performance, Performer, perform
-from mule.stage.plans import FRAME_RATE, Plan
+from mule.stage.figure import box_around
+from mule.stage.performance import Performance, Performer, Thing, perform
+from mule.stage.plans import FRAME_RATE, Plan, on_grid
 from mule.stage.scenes import background
 from mule.stage.shapes import Canvas, paint, paint_shadow
 
 MAX_SIZE = 2160
 _CHUNK_PIXELS = 8_000_000
 _NOISE_LENGTH = 1 << 20
-_NOISE_STRIDE = 337_639  # frames next to each other have noise from distant places of the table
+_NOISE_STRIDE = 337_639  # neighbouring frames take noise from distant places of the table
 
 Size = tuple[int, int]
 """Rows, columns."""
@@ -26,45 +25,45 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class StageClip:
-    """Frames with everything that is true of them. Boxes are x1, y1, x2, y2 in 0..1, within the picture."""
+    """Frames with their ground truth. Boxes are x1, y1, x2, y2 in 0..1, within the picture."""
 
     plan: Plan
     first_frame: int
     frames: UInt8[np.ndarray, "frames rows cols 3"]
     track_ids: tuple[int, ...]
-    """The number of each actor, the same in every frame."""
+    """Number of each actor, the same in every frame."""
     actor_boxes_xyxy_unit: Float[np.ndarray, "frames actors 4"]
     visibility: Float[np.ndarray, "frames actors"]
-    """Share of the actor that is seen: inside the picture and not covered; 0 if absent."""
+    """Visible share of the actor: inside the picture and not covered; 0 if absent."""
     object_classes: tuple[str, ...]
     object_boxes_xyxy_unit: Float[np.ndarray, "frames objects 4"]
     object_is_there: Bool[np.ndarray, "frames objects"]
 
     @property
     def times_s(self) -> Float[np.ndarray, " frames"]:
-        """When each frame is shown."""
+        """Time of each frame."""
         return (self.first_frame + np.arange(len(self.frames))) / FRAME_RATE
 
     def labels(self, frame: int) -> tuple[tuple[str, ...], ...]:
-        """The actions of each actor at a frame of this clip; empty for an actor who is absent."""
-        found = self.plan.labels_at((self.first_frame + frame) / FRAME_RATE)
-        return tuple(found.get(actor_id, ()) for actor_id in self.track_ids)
+        """Return the actions of each actor at a frame of this clip; empty for an absent actor."""
+        labels = self.plan.labels_at((self.first_frame + frame) / FRAME_RATE)
+        return tuple(labels.get(actor_id, ()) for actor_id in self.track_ids)
 
 
 def render(plan: Plan, size: Size = (96, 128)) -> StageClip:
-    """The whole plan in one piece; for long takes at large sizes use `render_chunks`."""
+    """Render the whole plan at once; for long takes at large sizes use `render_chunks`."""
     return _render(plan, size, 0, plan.num_frames)
 
 
 def render_chunks(plan: Plan, size: Size = (96, 128)) -> Iterator[StageClip]:
-    """The plan piece by piece, so that memory does not grow with its length; the same frames as in one piece."""
+    """Render the plan piece by piece, with bounded memory; the frames are the same as with `render`."""
     per_chunk = max(1, min(64, _CHUNK_PIXELS // (size[0] * size[1])))
     for first in range(0, plan.num_frames, per_chunk):
         yield _render(plan, size, first, min(per_chunk, plan.num_frames - first))
 
 
 def check_size(size: Size) -> None:
-    """Raises RangeError unless pictures of this size can be drawn."""
+    """Raise a RangeError if pictures of this size cannot be drawn."""
     if not all(16 <= side <= 2 * MAX_SIZE for side in size) or size[0] > MAX_SIZE:
         raise RangeError(
             f"a picture must have 16 to {MAX_SIZE} rows and 16 to {2 * MAX_SIZE} columns; got {size[0]} × {size[1]}."
@@ -122,7 +121,7 @@ def _paint_shadows(canvas: Canvas, performance: Performance, strength: float) ->
 
 
 def _paint_all(canvas: Canvas, performance: Performance) -> Float[np.ndarray, "frames actors"]:
-    """Draws from back to front; pixels of each actor before nearer ones cover them."""
+    """Draw from back to front; return the pixels of each actor before nearer ones cover them."""
     performers = performance.performers
     drawn = np.zeros((len(canvas.owners), len(performers)))
     nobody = len(performers) + 1
@@ -168,10 +167,10 @@ def _owned(canvas: Canvas, num_actors: int) -> Float[np.ndarray, "frames actors"
 def _boxes(
     performance: Performance, canvas: Canvas
 ) -> tuple[Float[np.ndarray, "frames actors 4"], Float[np.ndarray, "frames actors"]]:
-    """Actors' boxes within the picture, and which share of each whole box that is."""
-    found = [_unit_box(performer.box, performer.is_there, canvas) for performer in performance.performers]
+    """Return the actors' boxes clipped to the picture, and the remaining share of each box."""
+    clipped = [_unit_box(performer.box, performer.is_there, canvas) for performer in performance.performers]
     num_frames = len(canvas.owners)
-    boxes, shares = [box for box, _ in found], [share for _, share in found]
+    boxes, shares = [box for box, _ in clipped], [share for _, share in clipped]
     return _stacked(boxes, (num_frames, 0, 4)), _stacked(shares, (num_frames, 0))
 
 
@@ -184,7 +183,7 @@ def _object_box(thing: Thing, canvas: Canvas) -> tuple[np.ndarray, np.ndarray]:
 def _unit_box(
     box: Float[np.ndarray, "frames 4"], is_there: Bool[np.ndarray, " frames"], canvas: Canvas
 ) -> tuple[Float[np.ndarray, "frames 4"], Float[np.ndarray, " frames"]]:
-    """A box within the picture, and which share of the whole box that is; zeros where there is nothing."""
+    """Clip a box to the picture; return it and its remaining share, or zeros if the object is absent."""
     rows, cols = canvas.size
     width = cols / rows
     left = (canvas.aspect - width) / 2
@@ -199,14 +198,14 @@ def _unit_box(
 
 @lru_cache(maxsize=1)
 def _noise_table() -> Float[np.ndarray, " values"]:
-    """Noise of standard deviation 1: sums of four uniform numbers, the same on every machine."""
+    """Return noise of standard deviation 1: sums of four uniform numbers, the same on every machine."""
     rng = np.random.Generator(np.random.PCG64(20_240))
     table = rng.integers(-128, 128, size=(4, _NOISE_LENGTH), dtype=np.int16).sum(axis=0)
     return (table + np.int16(2)).astype(np.float32) * np.float32(1 / 147.8)
 
 
 def _sensor(canvas: Canvas, plan: Plan, first_frame: int) -> UInt8[np.ndarray, "frames rows cols 3"]:
-    """What the camera records: gain, noise, eight bits. Each frame has its own noise, whichever chunk it is in."""
+    """Apply gain, noise and rounding to eight bits. A frame's noise does not depend on its chunk."""
     num_frames, _, rows, cols = canvas.colours.shape
     frames = np.empty((num_frames, rows, cols, 3), dtype=np.uint8)
     for number, picture in enumerate(canvas.colours):
@@ -224,7 +223,7 @@ def _sensor(canvas: Canvas, plan: Plan, first_frame: int) -> UInt8[np.ndarray, "
 
 
 def _noise(length: int, start: int) -> Float[np.ndarray, " values"]:
-    """So many values of the table from `start` on; after its end it begins again."""
+    """Return `length` values of the table from `start` on, wrapping around."""
     table = _noise_table()
     if start + length <= len(table):
         return table[start : start + length]

@@ -1,18 +1,18 @@
-"""Seven scene types, each with random instances: what is behind and below the actors. Scenes do not move."""
+"""Paint the seven kinds of static scenes, with random instances."""
 
 from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
-from mule.stage.classes import Scene
+from mule.stage.classes import SceneKind
 from mule.stage.plans import ScenePlan
-from mule.stage.textures import (
+from mule.stage.shapes import (
+    Backdrop,
     Field,
-    Number,
-    Picture,
+    Level,
     Shade,
-    View,
+    StageView,
     cells,
     filled,
     fraction,
@@ -28,8 +28,8 @@ _F = np.float32
 
 
 @lru_cache(maxsize=2)
-def background(scene: ScenePlan, size: tuple[int, int], aspect: float) -> Picture:
-    """The scene as a picture in 0..255. Not to be written to: it is kept for the next chunk."""
+def background(scene: ScenePlan, size: tuple[int, int], aspect: float) -> Backdrop:
+    """Return the scene as a read-only picture in 0..255; it is cached for the next chunk."""
     rng = np.random.Generator(np.random.PCG64(scene.seed))
     picture = _PAINTERS[scene.kind](rng, _view(size, aspect))
     picture.flags.writeable = False
@@ -37,32 +37,32 @@ def background(scene: ScenePlan, size: tuple[int, int], aspect: float) -> Pictur
 
 
 @lru_cache(maxsize=2)
-def _view(size: tuple[int, int], aspect: float) -> View:
+def _view(size: tuple[int, int], aspect: float) -> StageView:
     return view_of(size, aspect)
 
 
-def _tinted(rng: np.random.Generator, colour: Shade, spread: Number = 16) -> Shade:
+def _tinted(rng: np.random.Generator, colour: Shade, spread: Level = 16) -> Shade:
     red, green, blue = (float(channel + rng.uniform(-spread, spread)) for channel in colour)
     return red, green, blue
 
 
-def _grain(rng: np.random.Generator, view: View, *, scale: float, depth: float) -> Field:
-    """Light and dark spots on the ground, smaller further away: around 1, within `depth` of it."""
+def _grain(rng: np.random.Generator, view: StageView, *, scale: float, depth: float) -> Field:
+    """Return light and dark spots on the ground, smaller further away: 1 ± `depth`."""
     first, second = lattice(rng), lattice(rng)
     coarse = noise(first, view.ground_x * _F(scale), view.ground_z * _F(scale))
     fine = noise(second, view.ground_x * _F(4.3 * scale), view.ground_z * _F(4.3 * scale))
     return (coarse * _F(1.2) + fine * _F(0.8) - _F(1)) * _F(depth) + _F(1)
 
 
-def _spotted(rng: np.random.Generator, view: View, *, scale: float, depth: float) -> Field:
-    """Light and dark spots of one size on something upright."""
+def _spotted(rng: np.random.Generator, view: StageView, *, scale: float, depth: float) -> Field:
+    """Return light and dark spots of one size on an upright surface."""
     first, second = lattice(rng), lattice(rng)
     coarse = noise(first, view.x * _F(scale), view.y * _F(scale))
     fine = noise(second, view.x * _F(3.7 * scale), view.y * _F(3.7 * scale))
     return (coarse * _F(1.2) + fine * _F(0.8) - _F(1)) * _F(depth) + _F(1)
 
 
-def _sky(rng: np.random.Generator, view: View, top: Shade, bottom: Shade, clouds: float) -> Picture:
+def _sky(rng: np.random.Generator, view: StageView, top: Shade, bottom: Shade, clouds: float) -> Backdrop:
     picture = graded(view, top, bottom, (0.0, 0.45))
     first, second = lattice(rng), lattice(rng)
     shift = _F(rng.uniform(0, 9))
@@ -73,7 +73,7 @@ def _sky(rng: np.random.Generator, view: View, top: Shade, bottom: Shade, clouds
     return mixed(picture, (250.0, 250.0, 252.0), cover)
 
 
-def _brick_wall(rng: np.random.Generator, view: View) -> Picture:
+def _brick_wall(rng: np.random.Generator, view: StageView) -> Backdrop:
     height = float(rng.uniform(0.042, 0.06))
     width = height * float(rng.uniform(2.1, 2.7))
     base = float(rng.uniform(0.60, 0.66))
@@ -98,7 +98,7 @@ def _brick_wall(rng: np.random.Generator, view: View) -> Picture:
     )
 
 
-def _pavement(rng: np.random.Generator, view: View) -> Picture:
+def _pavement(rng: np.random.Generator, view: StageView) -> Backdrop:
     scale = _F(rng.uniform(1.3, 1.9))
     u, v = view.ground_x * scale + _F(0.3), view.ground_z * scale * _F(0.9)
     tone = cells(lattice(rng), u, v)
@@ -110,7 +110,7 @@ def _pavement(rng: np.random.Generator, view: View) -> Picture:
     return mixed(stone, (104.0, 101.0, 100.0), seam * _F(0.75)) * _grain(rng, view, scale=3.0, depth=0.10)
 
 
-def _meadow(rng: np.random.Generator, view: View) -> Picture:
+def _meadow(rng: np.random.Generator, view: StageView) -> Backdrop:
     picture = _sky(rng, view, _tinted(rng, (96, 158, 224)), _tinted(rng, (202, 226, 242), 8), 0.9)
     column = view.x[0]
     for level, colour in ((0.33, (128, 164, 150)), (0.37, (92, 140, 92)), (0.42, (66, 112, 60))):
@@ -133,7 +133,7 @@ def _meadow(rng: np.random.Generator, view: View) -> Picture:
     return mixed(picture, grass, view.over(edge))
 
 
-def _dunes(rng: np.random.Generator, view: View) -> Picture:
+def _dunes(rng: np.random.Generator, view: StageView) -> Backdrop:
     picture = _sky(rng, view, _tinted(rng, (128, 178, 222)), _tinted(rng, (248, 226, 190), 8), 0.25)
     column = view.x[0]
     sand = _tinted(rng, (226, 184, 120), 14)
@@ -155,7 +155,7 @@ def _dunes(rng: np.random.Generator, view: View) -> Picture:
     return picture * (_F(1) + (ripple - _F(0.5)) * strength + grain)
 
 
-def _sea_shore(rng: np.random.Generator, view: View) -> Picture:
+def _sea_shore(rng: np.random.Generator, view: StageView) -> Backdrop:
     picture = _sky(rng, view, _tinted(rng, (118, 182, 232)), _tinted(rng, (226, 238, 244), 8), 0.8)
     horizon, shore = 0.33, float(rng.uniform(0.54, 0.60))
     sea = graded(view, _tinted(rng, (24, 92, 148)), _tinted(rng, (72, 176, 186)), (horizon, shore))
@@ -176,7 +176,7 @@ def _sea_shore(rng: np.random.Generator, view: View) -> Picture:
     return mixed(mixed(picture, sand, view.over(edge)), (250.0, 252.0, 252.0), foam * lace)
 
 
-def _night_street(rng: np.random.Generator, view: View) -> Picture:
+def _night_street(rng: np.random.Generator, view: StageView) -> Backdrop:
     picture = graded(view, (14, 18, 46), (58, 52, 92), (0.0, 0.5))
     u, v = view.x * _F(48), view.y * _F(48)
     from_star = np.abs(fraction(u) - _F(0.5)) + np.abs(fraction(v) - _F(0.5))
@@ -205,9 +205,9 @@ def _night_street(rng: np.random.Generator, view: View) -> Picture:
 
 
 def _house(
-    rng: np.random.Generator, view: View, picture: Picture, place: tuple[float, float, float]
-) -> Picture:
-    """A dark front with some of its windows lit."""
+    rng: np.random.Generator, view: StageView, picture: Backdrop, place: tuple[float, float, float]
+) -> Backdrop:
+    """Paint a dark front with some lit windows."""
     left, top, width = place
     picture = mixed(picture, _tinted(rng, (40, 42, 66), 9), view.box(left, top, left + width, 0.64))
     u, v = (view.x - _F(left)) * _F(22), (view.y - _F(top)) * _F(16)
@@ -218,7 +218,7 @@ def _house(
     return mixed(picture, (255.0, 212.0, 120.0), glow.astype(np.float32))
 
 
-def _lamp(view: View, picture: Picture, x: float, foot: float) -> Picture:
+def _lamp(view: StageView, picture: Backdrop, x: float, foot: float) -> Backdrop:
     picture = mixed(picture, (36.0, 36.0, 44.0), view.box(x - 0.006, 0.17, x + 0.006, foot))
     apart = (view.x - _F(x)) * (view.x - _F(x)) + (view.y - _F(0.17)) * (view.y - _F(0.17))
     picture = mixed(picture, (255.0, 226.0, 160.0), np.clip(_F(0.0012) / (apart + _F(0.0004)), _F(0), _F(1)))
@@ -228,7 +228,7 @@ def _lamp(view: View, picture: Picture, x: float, foot: float) -> Picture:
     return picture * (_F(1) + _F(0.3) * np.maximum(_F(1) - pool * _F(7), _F(0)))
 
 
-def _gym(rng: np.random.Generator, view: View) -> Picture:
+def _gym(rng: np.random.Generator, view: StageView) -> Backdrop:
     base = float(rng.uniform(0.50, 0.56))
     wall = graded(view, _tinted(rng, (206, 214, 216), 10), _tinted(rng, (176, 188, 194), 10), (0.0, base))
     stripe = _tinted(rng, (196, 84, 60), 50)
@@ -261,7 +261,7 @@ def _gym(rng: np.random.Generator, view: View) -> Picture:
     return mixed(wall, wood, view.over(base))
 
 
-def _snow_forest(rng: np.random.Generator, view: View) -> Picture:
+def _snow_forest(rng: np.random.Generator, view: StageView) -> Backdrop:
     picture = graded(view, _tinted(rng, (168, 190, 212)), _tinted(rng, (232, 236, 242), 6), (0.0, 0.45))
     column = view.x[0]
     far = _F(0.34) + waves(rng, column, height=0.03, periods=(0.9, 0.4, 0.2))
@@ -287,8 +287,8 @@ def _snow_forest(rng: np.random.Generator, view: View) -> Picture:
     return mixed(picture, snow, view.over(edge))
 
 
-def _pine(view: View, picture: Picture, place: tuple[float, float, float], tone: Shade) -> Picture:
-    """Three tiers of branches, lighter on the left, the topmost with snow."""
+def _pine(view: StageView, picture: Backdrop, place: tuple[float, float, float], tone: Shade) -> Backdrop:
+    """Paint three tiers of branches, lighter on the left, the top one with snow."""
     x, foot, height = place
     lit = np.clip((_F(x) - view.x) * _F(14 / height) + _F(0.2), _F(0), _F(0.5))
     needles = np.array(tone, dtype=np.float32)[:, None, None] * (_F(0.86) + _F(0.4) * lit)
@@ -302,7 +302,7 @@ def _pine(view: View, picture: Picture, place: tuple[float, float, float], tone:
     return picture
 
 
-_PAINTERS: dict[Scene, Callable[[np.random.Generator, View], Picture]] = {
+_PAINTERS: dict[SceneKind, Callable[[np.random.Generator, StageView], Backdrop]] = {
     "brick_wall": _brick_wall,
     "meadow": _meadow,
     "dunes": _dunes,

@@ -1,20 +1,25 @@
-"""Longer takes, for watching and tracking: actors come, do one thing after another, pass behind each other, and go.
+"""Longer takes for watching and tracking, in which actors come, do several things and go; and contact sheets.
 
-Contact sheets: every action as a row of frames, every scene as a row of instances; and pictures as PNG files.
+A contact sheet shows every action as a row of frames, or every scene as a row of instances.
 """
 
-import struct
-import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
-from mule.core.errors import RangeError, VideoError
-from mule.core.files import growing_file
-from mule.stage.benchmark import ASPECT, NUM_FRAMES, draw_actions
-from mule.stage.casting import (
+from mule.core.errors import RangeError
+from mule.core.files import write_file
+from mule.stage.benchmark import ASPECT, CLIP_FRAMES, draw_actions
+from mule.stage.classes import ACTIONS, SCENE_KINDS, SceneKind, are_compatible
+from mule.stage.plans import (
+    FRAME_RATE,
+    ActorPlan,
+    Plan,
+    ScenePlan,
+    Segment,
     draw_actor,
     draw_heading,
     draw_props,
@@ -24,30 +29,28 @@ from mule.stage.casting import (
     passing,
     speed_of,
 )
-from mule.stage.classes import ACTIONS, SCENES, Scene, are_compatible
-from mule.stage.plans import FRAME_RATE, ActorPlan, Plan, ScenePlan, Segment
 from mule.stage.rendering import render
 from mule.stage.scenes import background
 
 MAX_SECONDS = 3600
 MAX_ACTORS = 12
-_OUTSIDE = 0.3  # beyond the edge of the picture nobody is seen
+_OUTSIDE = 0.3  # this far beyond the edge nobody is visible
 _GAITS = ("walk", "run")
 
 
 @dataclass(frozen=True)
 class TakeRecipe:
-    """All that a take depends on, but its number."""
+    """Everything that a take depends on, except its number."""
 
     seconds: float = 12.0
     num_actors: int = 4
     classes: tuple[str, ...] = tuple(ACTIONS)
     seed: int = 0
-    scene: Scene | None = None
-    """None draws one."""
+    scene: SceneKind | None = None
+    """None draws one at random."""
     aspect: float = 16 / 9
     stay_s: tuple[float, float] = (4.0, 7.0)
-    """The least and the most time that an actor stays at what it does in one place."""
+    """Shortest and longest time that an actor does the same thing in one place."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -59,9 +62,9 @@ class TakeRecipe:
         if unknown:
             problems.append(f"classes must be actions of Stage; {', '.join(unknown)} are not")
         if not any(ACTIONS.get(name) and ACTIONS[name].group != "pair" for name in self.classes):
-            problems.append("classes must hold an action one actor can do alone")
-        if self.scene is not None and self.scene not in SCENES:
-            problems.append(f"scene must be one of {', '.join(SCENES)}; got '{self.scene}'")
+            problems.append("classes must include an action that one actor can do alone")
+        if self.scene is not None and self.scene not in SCENE_KINDS:
+            problems.append(f"scene must be one of {', '.join(SCENE_KINDS)}; got '{self.scene}'")
         if not 0.5 <= self.stay_s[0] <= self.stay_s[1]:
             problems.append(f"stay_s must rise from at least 0.5 s; got {self.stay_s}")
         if problems:
@@ -69,7 +72,7 @@ class TakeRecipe:
 
 
 def plan_take(recipe: TakeRecipe, index: int = 0) -> Plan:
-    """Take number `index`."""
+    """Return take number `index`."""
     rng = generator(
         "take", recipe.seed, index, recipe.seconds, recipe.num_actors, recipe.classes, recipe.aspect
     )
@@ -81,7 +84,7 @@ def plan_take(recipe: TakeRecipe, index: int = 0) -> Plan:
             actors += _pair(rng, recipe, len(actors))
         else:
             actors.append(_single(rng, recipe, len(actors)))
-    drawn = SCENES[rng.integers(len(SCENES))]
+    drawn = SCENE_KINDS[rng.integers(len(SCENE_KINDS))]
     return Plan(
         num_frames=num_frames,
         aspect=recipe.aspect,
@@ -96,7 +99,7 @@ def plan_take(recipe: TakeRecipe, index: int = 0) -> Plan:
 
 @dataclass
 class _Script:
-    """The segments of one actor as they are written, and where and when the last one ends."""
+    """The segments of one actor so far, and the place and time where the last one ends."""
 
     actor: ActorPlan
     recipe: TakeRecipe
@@ -111,7 +114,7 @@ class _Script:
     def add(
         self, actions: tuple[str, ...], seconds: float, heading_deg: float, *, end_x: float | None = None
     ) -> None:
-        """One more segment; a moving actor ends where their gait takes them, unless it is said where."""
+        """Add a segment; a moving actor ends where its gait takes it, unless `end_x` is given."""
         x = self.x + speed_of(actions, self.actor, heading_deg) * seconds if end_x is None else end_x
         end_s = self.time_s + seconds
         self.segments.append(Segment(self.time_s, end_s, actions, self.x, x, heading_deg))
@@ -137,7 +140,7 @@ def _single(rng: np.random.Generator, recipe: TakeRecipe, actor_id: int) -> Acto
 
 
 def _go_on(rng: np.random.Generator, script: _Script) -> None:
-    """Fills the take: staying, strolling, and perhaps leaving."""
+    """Fill the rest of the take with staying, strolling, and perhaps leaving."""
     recipe = script.recipe
     leaves = bool(_gaits(recipe)) and recipe.seconds >= 8 and rng.random() < 0.4
     while script.left_s > 0:
@@ -151,7 +154,7 @@ def _go_on(rng: np.random.Generator, script: _Script) -> None:
 
 
 def _stay(rng: np.random.Generator, script: _Script) -> None:
-    """A few seconds in one place."""
+    """Add a few seconds in one place."""
     pool = tuple(name for name in script.recipe.classes if name not in _GAITS) or script.recipe.classes
     actions = draw_actions(rng, pool, may_pair=False)
     seconds = float(rng.uniform(*script.recipe.stay_s))
@@ -164,7 +167,7 @@ def _stay(rng: np.random.Generator, script: _Script) -> None:
 
 
 def _stroll(rng: np.random.Generator, script: _Script, target_x: float) -> None:
-    """Walks or runs to a place, perhaps with something in the arms."""
+    """Add a walk or run to a place, perhaps with an action of the arms."""
     gaits = _gaits(script.recipe)
     gait = gaits[int(rng.random() < 0.3) % len(gaits)]
     arms = [
@@ -185,7 +188,7 @@ def _stroll(rng: np.random.Generator, script: _Script, target_x: float) -> None:
 
 
 def _pair(rng: np.random.Generator, recipe: TakeRecipe, first_id: int) -> list[ActorPlan]:
-    """Two who meet, do something together, and go on each for themselves."""
+    """Return two actors who meet, do something together, and go on separately."""
     pool = [name for name in recipe.classes if ACTIONS[name].group == "pair"]
     actions = (pool[rng.integers(len(pool))],)
     actors = [draw_actor(rng, first_id + number) for number in range(2)]
@@ -210,13 +213,13 @@ def _pair(rng: np.random.Generator, recipe: TakeRecipe, first_id: int) -> list[A
     return [script.finished() for script in scripts]
 
 
-Image = UInt8[np.ndarray, "rows cols 3"]
+ContactSheet = UInt8[np.ndarray, "rows cols 3"]
 
 
 def action_plan(action: str, seed: int = 0) -> Plan:
-    """One action, done by one actor (or two, if it takes two) where it is at home."""
+    """Return a plan of one action by one actor (or two for a pair action) in the action's home scene."""
     rng = generator("sheet", action, seed)
-    seconds = NUM_FRAMES / FRAME_RATE
+    seconds = CLIP_FRAMES / FRAME_RATE
     is_pair = ACTIONS[action].group == "pair"
     actors: list[ActorPlan] = []
     for number in range(2 if is_pair else 1):
@@ -227,11 +230,11 @@ def action_plan(action: str, seed: int = 0) -> Plan:
         part = passing(actor, (action,), middle_x=place, heading_deg=heading, duration_s=seconds)
         actors.append(replace(actor, segments=(replace(part, partner=1 - number if is_pair else None),)))
     scene = ScenePlan(ACTIONS[action].home, seed)
-    return Plan(NUM_FRAMES, ASPECT, scene, tuple(actors), (), gain=1.0, noise=2.0, noise_seed=seed)
+    return Plan(CLIP_FRAMES, ASPECT, scene, tuple(actors), (), gain=1.0, noise=2.0, noise_seed=seed)
 
 
-def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> Image:
-    """A row for each of the 21 actions, in the order of ACTIONS; time runs to the right."""
+def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> ContactSheet:
+    """Return a row of frames for each of the 21 actions, in the order of ACTIONS; time runs to the right."""
     size = (rows, round(rows * ASPECT))
     strips = []
     for action in ACTIONS:
@@ -241,32 +244,20 @@ def action_sheet(rows: int = 96, *, seed: int = 0, num_columns: int = 8) -> Imag
     return np.concatenate(strips, axis=0)
 
 
-def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> Image:
-    """A row of instances for each of the seven scenes, without actors."""
+def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> ContactSheet:
+    """Return a row of instances for each of the seven scenes, without actors."""
     size = (rows, round(rows * ASPECT))
     strips = []
-    for kind in SCENES:
+    for kind in SCENE_KINDS:
         pictures = [background(ScenePlan(kind, seed), size, ASPECT) for seed in range(num_columns)]
         strips.append(np.concatenate([np.clip(picture, 0, 255) for picture in pictures], axis=2))
     return np.concatenate(strips, axis=1).astype(np.uint8).transpose(1, 2, 0)
 
 
-def write_png(path: Path, image: Image) -> None:
-    """The image as a PNG file; it appears whole.
+def write_png(path: Path, sheet: ContactSheet) -> None:
+    """Write a sheet as a PNG file.
 
     Raises:
-        VideoError: the file cannot be written.
+        FileError: the file cannot be written.
     """
-    rows, cols, _ = image.shape
-    lines = np.concatenate([np.zeros((rows, 1), dtype=np.uint8), image.reshape(rows, 3 * cols)], axis=1)
-    header = struct.pack(">IIBBBBB", cols, rows, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
-    body = b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-    try:
-        with growing_file(path) as growing:
-            growing.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
-    except OSError as error:
-        raise VideoError(f"{path}: a picture must be written; {error.strerror or error}.") from error
+    write_file(path, lambda growing: Image.fromarray(sheet).save(growing, format="PNG"))

@@ -1,10 +1,8 @@
-"""Which rows of AVA speak of one actor: the same person, at the same time, in the same place.
+"""Convert AVA v2.2: the official folder of annotations, and files of predicted boxes.
 
-AVA v2.2: the official folder of annotations, and files of predicted boxes, as tables.
-
-A time in AVA is a second s of the whole film. Videos are mostly kept cut, from second 900 on, and so are folders of
-frames: 30 per second, `{video}_%06d.jpg` from 1 on, with second s at place (s − 900) · 30 counted from 0. In both the
-time in the table is s − 900.
+A time in AVA is a second s of the whole film. Most copies of the videos start at second 900, and so do folders of
+frames: 30 per second, `{video}_%06d.jpg` from 1 on, with second s at index (s − 900) · 30. For both, the time in the
+table is s − 900. Rows about the same person at the same time and place become one actor.
 """
 
 from collections import Counter
@@ -23,20 +21,20 @@ from mule.data.convert.ava_files import (
     AVA_80,
     WHOLE,
     FrameNumbers,
-    action_ids,
     corners,
+    read_action_ids,
     read_frames,
     read_label_map,
     read_rows,
     scores,
     videos_and_times_s,
 )
-from mule.data.convert.conversion import MAX_OVERHANG_UNIT, ConversionReport, require_rows
+from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT, ConversionReport, require_rows
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.detection.boxes import iou_matrix
 
 SAME_BOX_IOU = 0.9
-"""Boxes of one person at one time that overlap as much are one box, drawn twice."""
+"""Boxes of one person at one time with at least this overlap are the same box, drawn twice."""
 
 
 class Actors(NamedTuple):
@@ -53,10 +51,10 @@ def actors_of(
     boxes: Float[np.ndarray, "rows 4"],
     noted: Counter[str],
 ) -> Actors:
-    """The actors of rows with a frame number, a person (empty where unknown) and a box; oddities are counted.
+    """Group rows into actors by frame number, person (empty if unknown) and box; count unusual cases.
 
-    Boxes of one person in one frame that overlap by at least `SAME_BOX_IOU` are one, the first. A person in two
-    places in one frame is two actors, `17 (1)` and `17 (2)`. Two persons in one box are two actors. Where the person
+    Boxes of one person in one frame that overlap by at least `SAME_BOX_IOU` are replaced by the first. A person in two
+    places in one frame becomes two actors, `17 (1)` and `17 (2)`. Two persons in one box are two actors. If the person
     is unknown, equal boxes in one frame are one actor.
     """
     columns = np.column_stack([frame, numbered(persons, {}), boxes])
@@ -86,7 +84,7 @@ def actors_of(
 def distinct_rows(
     columns: Float[np.ndarray, "rows columns"],
 ) -> tuple[Float[np.ndarray, "distinct columns"], Int[np.ndarray, " distinct"], Int[np.ndarray, " rows"]]:
-    """The distinct rows in sorted order, where each is first, and which of them each row is."""
+    """Return the distinct rows in sorted order, the first index of each, and the distinct row of each row."""
     order = np.lexsort(columns.T[::-1])  # stable: equal rows keep their order
     is_new = np.ones(len(order), dtype=bool)
     is_new[1:] = (columns[order][1:] != columns[order][:-1]).any(axis=1)
@@ -96,7 +94,7 @@ def distinct_rows(
 
 
 def _leaders(boxes: Float[np.ndarray, "boxes 4"]) -> list[int]:
-    """For each box the first one it is a repetition of; itself, if of none."""
+    """Return for each box the first box that it repeats, possibly itself."""
     iou = iou_matrix(torch.from_numpy(boxes), torch.from_numpy(boxes)).numpy()
     leader: list[int] = []
     for at in range(len(boxes)):
@@ -105,7 +103,7 @@ def _leaders(boxes: Float[np.ndarray, "boxes 4"]) -> list[int]:
     return leader
 
 
-Split = Literal["train", "val"]
+AvaPart = Literal["train", "val"]
 VideoCut = Literal["full", "cut-900"]
 
 CUT_AT_S = {"full": 0.0, "cut-900": 900.0}
@@ -126,9 +124,9 @@ class _Rows:
     boxes: Float[np.ndarray, "rows 4"]
     is_clipped: Bool[np.ndarray, " rows"]
     action: Int[np.ndarray, " rows"]
-    """By its id; 0 in a file of predicted boxes."""
+    """Action id; 0 in a file of predicted boxes."""
     persons: list[str]
-    """Empty where unknown."""
+    """Empty if unknown."""
     score: Float[np.ndarray, " rows"]
     """1 in a file of annotations."""
 
@@ -136,7 +134,7 @@ class _Rows:
         return len(self.videos)
 
     def at(self, rows: Int[np.ndarray, " chosen"]) -> "_Rows":
-        """The chosen rows, in the chosen order."""
+        """Return the chosen rows in the chosen order."""
         return _Rows(
             [self.videos[i] for i in rows.tolist()],
             self.time_s[rows],
@@ -150,20 +148,20 @@ class _Rows:
 
 
 def actors_from_ava(
-    folder: Path, split: Split, *, num_classes: Literal[60, 80] = 60, videos: VideoCut = "full"
+    folder: Path, split: AvaPart, *, num_classes: Literal[60, 80] = 60, videos: VideoCut = "full"
 ) -> tuple[ActorTable, ConversionReport]:
-    """The annotated actors of a split, a row per person, box and time, with all its actions.
+    """Convert the annotated actors of a split: one row per person, box and time, with all its actions.
 
-    Left out are rows at times that are not included or are excluded, frames without boxes, and actions outside the
-    list of classes; an actor that keeps no action goes with them. Boxes of one person at one time that overlap by at
-    least 0.9 are one box, the first. A person in two places at one time is two actors, `17 (1)` and `17 (2)`. Two
-    persons in one box are two actors.
+    Leaves out rows at times that are not included or are excluded, frames without boxes, actions outside the list of
+    classes, and actors without any action left. Boxes of one person at one time that overlap by at least 0.9 are
+    replaced by the first. A person in two places at one time becomes two actors, `17 (1)` and `17 (2)`. Two persons in
+    one box are two actors.
 
     Args:
-        folder: the official files, under their official names.
-        split: which of them.
-        num_classes: 60, the evaluated classes, or 80.
-        videos: what the times of the table refer to: the film from its beginning, or from second 900 on.
+        folder: folder with the official files under their official names.
+        split: training or validation.
+        num_classes: the 60 evaluated classes, or all 80.
+        videos: whether the videos start at the beginning of the film or at second 900.
     """
     class_names = _class_names(folder, num_classes)
     path = folder / f"ava_{split}_v2.2.csv"
@@ -182,17 +180,17 @@ def actors_from_ava(
 
 
 def boxes_from_ava(
-    path: Path, folder: Path, split: Split, *, videos: VideoCut = "full"
+    path: Path, folder: Path, split: AvaPart, *, videos: VideoCut = "full"
 ) -> tuple[ObjectTable, ConversionReport]:
-    """Predicted boxes, `video,time,x1,y1,x2,y2,label-or-empty,score`, as objects of the class `person`.
+    """Convert predicted boxes, `video,time,x1,y1,x2,y2,label-or-empty,score`, to objects of the class `person`.
 
-    Labels are not read. A box that is there several times, once for each label, is one, with its best score.
+    Labels are ignored. A box that the file repeats for each label becomes one box with the best score.
 
     Args:
-        path: the file of boxes; a score that is missing is 1.
-        folder: the official files, for the times that are included and excluded.
-        split: whose excluded times count.
-        videos: as for the actors.
+        path: the file of boxes; a missing score counts as 1.
+        folder: folder with the official files that list included and excluded times.
+        split: the split whose excluded times apply.
+        videos: as in `actors_from_ava`.
     """
     rows, dropped = _rows_in_time(path, folder, split, are_predicted=True)
     distinct, first, number = distinct_rows(np.column_stack([rows.frame, rows.boxes]))
@@ -221,26 +219,26 @@ def boxes_from_ava(
 
 
 def _class_names(folder: Path, num_classes: Literal[60, 80]) -> dict[int, str]:
-    """The published names; a label map in the folder must agree with them."""
+    """Return the published names; a label map in the folder must agree with them."""
     names, file_name = _LABEL_MAPS[num_classes]
     path = folder / file_name
     if path.is_file():
-        found = read_label_map(path)
+        in_file = read_label_map(path)
         other = sorted(
-            number for number in found.keys() | names.keys() if found.get(number) != names.get(number)
+            number for number in in_file.keys() | names.keys() if in_file.get(number) != names.get(number)
         )
         if other:
             raise AnnotationError(
                 f"{path}: must be the published list of {num_classes} classes; {len(other)} ids differ, first "
-                f"{other[0]}: {found.get(other[0])!r} for {names.get(other[0])!r}."
+                f"{other[0]}: {in_file.get(other[0])!r} for {names.get(other[0])!r}."
             )
     return dict(names)
 
 
 def _rows_in_time(
-    path: Path, folder: Path, split: Split, *, are_predicted: bool
+    path: Path, folder: Path, split: AvaPart, *, are_predicted: bool
 ) -> tuple[_Rows, Counter[str]]:
-    """The rows at times that are included and not excluded, and how many others there are."""
+    """Return the rows at times that are included and not excluded, and the numbers of other rows."""
     frames = FrameNumbers()
     rows, num_frames_only = _read(path, frames, are_predicted=are_predicted)
     is_included = np.isin(rows.time_s, _included_times_s(folder / "ava_included_timestamps_v2.2.txt"))
@@ -265,7 +263,7 @@ def _included_times_s(path: Path) -> Float[np.ndarray, " times"]:
 
 
 def _read(path: Path, frames: FrameNumbers, *, are_predicted: bool) -> tuple[_Rows, int]:
-    """The rows with a box, and how many have none."""
+    """Return the rows with a box, and the number of rows without one."""
     problems = Problems(path)
     videos: list[str] = []
     persons: list[str] = []
@@ -289,18 +287,18 @@ def _read(path: Path, frames: FrameNumbers, *, are_predicted: bool) -> tuple[_Ro
 
 def _boxes(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
     boxes = corners(rows, problems)
-    is_outside = (boxes < -MAX_OVERHANG_UNIT) | (boxes > 1 + MAX_OVERHANG_UNIT)
+    is_outside = (boxes < -MAX_DRAWN_OVERHANG_UNIT) | (boxes > 1 + MAX_DRAWN_OVERHANG_UNIT)
     has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
     problems.add_where(
         np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
         rows.lines,
-        lambda i: f"a box must lie in the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
+        lambda i: f"a box must be inside the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
     )
     return boxes
 
 
 def _actions(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
-    action = action_ids(rows, problems)
+    action = read_action_ids(rows, problems)
     problems.add_where(
         (action == 0) | (action > len(AVA_80)),
         rows.lines,
@@ -322,7 +320,7 @@ def _scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
 
 
 def _table(rows: _Rows, actors: Actors, class_names: dict[int, str], cut_at_s: float) -> ActorTable:
-    """The actors that do something of the list of classes."""
+    """Return the actors that do at least one of the classes."""
     is_listed = np.isin(rows.action, list(class_names))
     used = np.unique(rows.action[is_listed]).tolist()
     classes = tuple(sorted(class_names[number] for number in used))

@@ -1,6 +1,6 @@
-"""The classes of AVA v2.2 by their published ids: all 80, and the 60 that are evaluated; and files that list them.
+"""Classes and files of AVA v2.2: its 80 classes, the 60 evaluated ones, label maps, and rows of annotations.
 
-Rows of AVA's files, `video,time,x1,y1,x2,y2,action,person-or-score`, as columns with every problem noted.
+Rows are `video,time,x1,y1,x2,y2,action,person-or-score`; reading them collects every problem.
 """
 
 import re
@@ -105,18 +105,18 @@ AVA_80: Mapping[int, str] = {
     79: "talk to (e.g., self, a person, a group)",
     80: "watch (a person)",
 }
-"""Poses 1–14, what is done with objects 15–63, with other people 64–80."""
+"""Poses 1–14, interactions with objects 15–63, interactions with people 64–80."""
 
 _NOT_EVALUATED = {2, 16, 18, 19, 21, 23, 25, 31, 32, 33, 35, 39, 40, 42, 44, 50, 53, 55, 71, 75}
 
 AVA_60: Mapping[int, str] = {number: name for number, name in AVA_80.items() if number not in _NOT_EVALUATED}
-"""In the order of the published list, so that position i here is class i of every 60-class experiment."""
+"""In the order of the published list, which is the class order of every 60-class experiment."""
 
 _LABEL_MAP_TOKEN = re.compile(r"""#[^\n]*|[{}]|(\w+)\s*:\s*("[^"\n]*"|'[^'\n]*'|[\w.+-]+)""")
 
 
 def read_label_map(path: Path) -> dict[int, str]:
-    """Name of each class by id, from blocks with a `name` and an `id` or `label_id` (text protocol buffer)."""
+    """Read class names by id from blocks with a `name` and an `id` or `label_id` (text protocol buffer)."""
     text = "".join(read_lines(path))
     problems = Problems(path)
     names: dict[int, str] = {}
@@ -150,28 +150,28 @@ TIMES_PER_VIDEO = 1 << 32
 
 
 class FrameNumbers:
-    """One number for each (video, time to a millionth of a second), the same in every file it is asked about."""
+    """Numbers (video, time to a microsecond) pairs, with the same number in every file."""
 
     def __init__(self) -> None:
         self._videos: dict[str, int] = {}
         self._times: dict[str, int] = {}
 
     def of(self, videos: list[str], key_times_s: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-        """The number of each frame."""
+        """Return the number of each frame."""
         distinct, at = np.unique(key_times_s, return_inverse=True)
         time = numbered([f"{key_time_s:.6f}" for key_time_s in distinct.tolist()], self._times)
         return numbered(videos, self._videos) * TIMES_PER_VIDEO + time[at]
 
 
 def read_rows(path: Path, problems: Problems) -> Iterator[tuple[Chunk, Chunk]]:
-    """Some thousand rows at a time: those of frames without boxes, `video,time`, and those of boxes."""
+    """Yield some thousand rows at a time: frames without boxes (`video,time`), and boxes."""
     for chunk in read_chunks(path):
         rows = with_width(chunk, {FRAME_ONLY, WITHOUT_LAST, WHOLE}, problems)
         yield rows.having({FRAME_ONLY}), rows.having({WITHOUT_LAST, WHOLE})
 
 
 def read_frames(path: Path, frames: FrameNumbers) -> Int[np.ndarray, " frames"]:
-    """The frames of a file with rows `video,time`."""
+    """Read the frame numbers of a file with rows `video,time`."""
     problems = Problems(path)
     numbers = [
         frames.of(*videos_and_times_s(with_width(chunk, {FRAME_ONLY}, problems), problems))
@@ -182,7 +182,7 @@ def read_frames(path: Path, frames: FrameNumbers) -> Int[np.ndarray, " frames"]:
 
 
 def videos_and_times_s(rows: Chunk, problems: Problems) -> tuple[list[str], Float[np.ndarray, " rows"]]:
-    """The video and the time of each row."""
+    """Return the video and the time of each row."""
     videos = rows.column(0)
     problems.add_where(
         np.array([not video for video in videos], dtype=bool),
@@ -193,7 +193,7 @@ def videos_and_times_s(rows: Chunk, problems: Problems) -> tuple[list[str], Floa
 
 
 def corners(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
-    """The box of each row by its corners; one without area is a problem."""
+    """Return the box of each row; a box without area is a problem."""
     x1, y1, x2, y2 = (
         finite_numbers(rows.column(2 + at), name, rows.lines, problems)
         for at, name in enumerate(("x1", "y1", "x2", "y2"))
@@ -209,12 +209,12 @@ def corners(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
     return np.stack([x1, y1, x2, y2], axis=1)
 
 
-def action_ids(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
-    """The action of each row, by its published id."""
+def read_action_ids(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
+    """Return the published action id of each row."""
     return whole_numbers(rows.column(6), "the action id", rows.lines, problems)
 
 
 def scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
-    """The eighth column of each row as a score, 1 where it is missing."""
+    """Return the eighth column of each row as a score; 1 if it is missing."""
     texts = [row[7] if len(row) == WHOLE else "1" for row in rows.rows]
     return finite_numbers(texts, "the score", rows.lines, problems)

@@ -1,4 +1,4 @@
-"""Charades: videos with the intervals in which each action lasts, as rows of whole videos or of moments."""
+"""Convert Charades: videos with an interval for each action, as rows of whole videos or of moments."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import Problems, numbers, read_lines, read_named_columns, shown
 from mule.data.convert.conversion import (
-    WHOLE_FRAME,
+    EMPTY_BOX,
     WHOLE_VIDEO_S,
     ConversionReport,
     TableRow,
@@ -31,39 +31,39 @@ _CLASS = re.compile(r"c(\d{3})\s+(\S.*)")
 _ROUNDING_FRAMES = 1e-6
 
 
-class Interval(NamedTuple):
-    """From when to when an action lasts."""
+class ActionInterval(NamedTuple):
+    """Start and end of an action."""
 
     class_number: int
     start_s: float
     end_s: float
     text: str
-    """As the file has it."""
+    """The text in the file."""
 
 
 class AnnotatedVideo(NamedTuple):
     """A row of a Charades file: a video, its actions, its length."""
 
     name: str
-    intervals: list[Interval]
+    intervals: list[ActionInterval]
     length_s: float
 
     def classes_at(self, time_s: float) -> set[int]:
-        """The actions that last at this moment, ends included."""
+        """Return the actions at this time, both ends included."""
         return {each.class_number for each in self.intervals if each.start_s <= time_s <= each.end_s}
 
 
 Moments = Callable[[AnnotatedVideo], Iterable[tuple[float, set[int]]]]
-"""Which times of a video become rows, and the classes of each."""
+"""Returns the times of a video that become rows, with the classes of each."""
 
 
 def whole_video(video: AnnotatedVideo) -> Iterator[tuple[float, set[int]]]:
-    """The video as one row, with every class any interval names: what Charades classification is scored on."""
+    """Yield one row for the video with the classes of all intervals, as Charades classification scores it."""
     yield WHOLE_VIDEO_S, {each.class_number for each in video.intervals}
 
 
 def localisation_times(video: AnnotatedVideo) -> Iterator[tuple[float, set[int]]]:
-    """The 25 times (j − 1)/25 · length at which Charades localisation is scored; start ≤ t ≤ end is active."""
+    """Yield the 25 times (j − 1)/25 · length of Charades localisation; an action is active if start ≤ t ≤ end."""
     for j in range(NUM_LOCALISATION_TIMES):
         time_s = j / NUM_LOCALISATION_TIMES * video.length_s
         yield time_s, video.classes_at(time_s)
@@ -77,10 +77,10 @@ def rows_of(rows: Literal["video", "clips", "localisation"], clips: Moments) -> 
 def clip_times(
     period_s: Fraction, *, shape: ClipShape = CHARADES_CLIP, frame_rate: Fraction = CHARADES_FRAME_RATE
 ) -> Moments:
-    """Key times 0, S, 2S, … before the end; each has the classes of the frames of its clip.
+    """Return the key times 0, S, 2S, … before the end, each with the classes of all frames of its clip.
 
-    The frames are all those of the grid from the clip's first to its last, also the ones a stride leaves out, as
-    far as they lie in the video. A frame has a class if start ≤ its time ≤ end.
+    These are all frames of the video from the clip's first to its last, including those that the stride skips. A frame
+    has a class if start ≤ its time ≤ end.
     """
 
     def moments(video: AnnotatedVideo) -> Iterator[tuple[float, set[int]]]:
@@ -99,13 +99,13 @@ def actors_from_charades(
     class_names: Mapping[int, str] | None = None,
     keep_unlabelled: bool = False,
 ) -> tuple[ActorTable, ConversionReport]:
-    """The videos of a Charades file as rows without boxes.
+    """Convert the videos of a Charades file to rows without boxes.
 
     Args:
-        path: a file with the columns `id`, `actions` and `length`, in any order and among any others.
-        moments: `whole_video`, `localisation_times`, or what `clip_times` gives.
-        class_names: names by number, from `read_class_names`; without, a class is called by its code, `c008`.
-        keep_unlabelled: whether videos and moments without an action become rows too.
+        path: a CSV file with the columns `id`, `actions` and `length`.
+        moments: `whole_video`, `localisation_times`, or a result of `clip_times`.
+        class_names: names by number, from `read_class_names`; by default classes are named by code, such as `c008`.
+        keep_unlabelled: whether videos and moments without an action become rows.
     """
     problems = Problems(path)
     dropped: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def actors_from_charades(
         num_read += 1
         names = _names_of(video, class_names, line, problems)
         if not 0 < video.length_s <= LONGEST_VIDEO_S:
-            continue  # a problem, noted
+            continue  # reported as a problem
         if not video.intervals and not keep_unlabelled:
             dropped["without_labels"] += 1
             continue
@@ -124,7 +124,7 @@ def actors_from_charades(
         for time_s, classes in moments(within):
             if classes or keep_unlabelled:
                 actions = frozenset(names[number] for number in classes)
-                rows.append(TableRow(video.name, time_s, WHOLE_FRAME, actions, ""))
+                rows.append(TableRow(video.name, time_s, EMPTY_BOX, actions, ""))
             else:
                 noted["moments_without_labels_left_out"] += 1
     problems.raise_if_any()
@@ -135,7 +135,7 @@ def actors_from_charades(
 
 
 def read_class_names(path: Path) -> dict[int, str]:
-    """The name of each class by its number, from lines like `c008 Opening a door`."""
+    """Read class names by number from lines like `c008 Opening a door`."""
     problems = Problems(path)
     names: dict[int, str] = {}
     for line, text in enumerate(read_lines(path), start=1):
@@ -159,9 +159,9 @@ def read_class_names(path: Path) -> dict[int, str]:
     return names
 
 
-def read_intervals(actions: str, line: int, problems: Problems) -> list[Interval]:
-    """The intervals of a cell like `c092 11.90 21.20;c147 0.00 12.60`; an empty cell has none."""
-    intervals: list[Interval] = []
+def read_intervals(actions: str, line: int, problems: Problems) -> list[ActionInterval]:
+    """Parse the intervals of a cell like `c092 11.90 21.20;c147 0.00 12.60`; an empty cell has none."""
+    intervals: list[ActionInterval] = []
     for action in filter(None, map(str.strip, actions.split(";"))):
         parts = _ACTION.fullmatch(action)
         if parts is None:
@@ -169,7 +169,7 @@ def read_intervals(actions: str, line: int, problems: Problems) -> list[Interval
             continue
         start_s, end_s = numbers([parts[2], parts[3]]).tolist()
         if math.isfinite(start_s) and math.isfinite(end_s):
-            intervals.append(Interval(int(parts[1]), start_s, end_s, action))
+            intervals.append(ActionInterval(int(parts[1]), start_s, end_s, action))
         else:
             problems.add(line, f"an action must start and end at a time in seconds; got {shown(action)}")
     return intervals
@@ -208,8 +208,8 @@ def _names_of(
     return names
 
 
-def _clipped(video: AnnotatedVideo, noted: Counter[str]) -> list[Interval]:
-    """The intervals with no end behind the video's; what lasts at no moment of it is only counted."""
+def _clipped(video: AnnotatedVideo, noted: Counter[str]) -> list[ActionInterval]:
+    """Return the intervals with ends clipped to the video; count those that lie outside it."""
     for each in video.intervals:
         noted["actions"] += 1
         noted["ends_moved_to_the_end_of_the_video"] += each.end_s > video.length_s

@@ -1,20 +1,18 @@
-"""COCO JSON with frames of videos as its images: plain COCO, KWCOCO and CocoVID, and AIA's AVA files.
+"""Convert COCO JSON whose images are frames of videos: plain COCO, KWCOCO, CocoVID, and AIA's AVA files.
 
-An image says of which video it is by `movie`, `video`, `video_id` (into `videos`) or the folder of `file_name`; when
-it is by `time_s` or `time`, with `movie` by `timestamp`, in seconds; else by `frame_index`, `frame_id`, `frame` or
-the last number in `file_name`, counted at a frame rate. The first of these that is there is taken.
+The video of an image is its `movie`, `video`, `video_id` (into `videos`) or the folder of its `file_name`. Its time is
+`time_s` or `time` (with `movie` also `timestamp`) in seconds, or else its frame number: `frame_index`, `frame_id`,
+`frame` or the last number in `file_name`. The first field that exists is used.
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import NamedTuple
 
 from mule.core.errors import AnnotationError
-from mule.core.text_rows import read_lines, shown
+from mule.core.text_rows import Json, is_number, read_json, shown
 from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
@@ -25,8 +23,6 @@ from mule.data.convert.conversion import (
     table_and_report,
 )
 from mule.data.table.table import ActorTable
-
-Json = Any
 
 _FRAME_KEYS = ("frame_index", "frame_id", "frame")
 _RATE_KEYS = ("fps", "frame_rate", "framerate")
@@ -44,18 +40,18 @@ class _Image(NamedTuple):
 def actors_from_coco(
     path: Path, settings: BoxSettings, *, first_frame: int = 0
 ) -> tuple[ActorTable, ConversionReport]:
-    """The actors of a COCO file: one row per actor and frame, annotations of one actor joined.
+    """Convert a COCO file: one row per actor and frame, with the annotations of an actor joined.
 
-    An actor is told apart by `track_id` or `instance_id`; without, annotations with the same box in the same image
-    are one actor. Crowds and annotations without a box are left out.
+    Actors are identified by `track_id` or `instance_id`; without these, annotations with the same box in the same
+    image are one actor. Crowds and annotations without a box are left out.
 
     Args:
         path: the file.
-        settings: what is wanted of it, and what it leaves open.
-        first_frame: the number that the first frame bears in file names.
+        settings: what to take from it, and what to assume if it does not state it.
+        first_frame: number of the first frame in file names.
 
     Raises:
-        AnnotationError: all that is wrong with the file, by place in the document.
+        AnnotationError: the file has problems; the message lists them by place in the document.
     """
     content = _read_document(path)
     sightings = Sightings(path, settings)
@@ -119,7 +115,7 @@ def _category(
 
 
 def _attributes(place: str, annotation: dict[str, Json], problems: PlacedProblems) -> dict[str, Json]:
-    """All attributes of an annotation; a list of names is as many attributes that are true."""
+    """Return all attributes of an annotation; each name of a list is an attribute with the value true."""
     joined: dict[str, Json] = {}
     for key in _ATTRIBUTE_KEYS:
         value = annotation.get(key)
@@ -142,17 +138,17 @@ def _actor(annotation: dict[str, Json]) -> str:
 def _images(
     content: Json, settings: BoxSettings, first_frame: int, problems: PlacedProblems
 ) -> dict[Json, _Image | None]:
-    """The images by id; None for one that is noted as a problem."""
+    """Return the images by id; None for an image with a problem."""
     videos = _by_id(content, "videos", problems)
     images: dict[Json, _Image | None] = {}
     for number, (place, image) in _by_id(content, "images", problems).items():
         place_of_video, video = videos.get(_key(image.get("video_id")), ("", {}))
         if image.get("video_id") is not None and not place_of_video:
             problems.add(f"{place}.video_id", f"must be among the videos; got {_shown(image['video_id'])}")
-        found = _image(image, video, settings, first_frame)
-        if isinstance(found, str):
-            problems.add(place, found)
-        images[number] = None if isinstance(found, str) else found
+        parsed = _image(image, video, settings, first_frame)
+        if isinstance(parsed, str):
+            problems.add(place, parsed)
+        images[number] = None if isinstance(parsed, str) else parsed
     return images
 
 
@@ -164,7 +160,7 @@ def _image(
     rate = settings.frame_rate or _rate(video) or _rate(image)
     size = settings.size_px or _size(image) or _size(video)
     if not name:
-        return f"must say of which video it is; got {_shown(image)}. Say it for the whole file with --video"
+        return f"must name its video; got {_shown(image)}. Name it for the whole file with --video"
     if when is None or when < 0:
         return f"must have a frame number or a time, 0 or later; got {_shown(image)}"
     if isinstance(when, int) and rate is None:
@@ -189,7 +185,7 @@ def _video_name(image: dict[str, Json], video: dict[str, Json]) -> str:
 
 def _stated_time(image: dict[str, Json]) -> float | None:
     for key in ("time_s", "time", *(["timestamp"] if "movie" in image else [])):
-        if _is_number(image.get(key)):
+        if is_number(image.get(key)):
             return float(image[key])
     return None
 
@@ -199,7 +195,7 @@ def _when(image: dict[str, Json], first_frame: int) -> int | float | None:
     if time_s is not None:
         return time_s
     for value in filter(lambda value: value is not None, map(image.get, _FRAME_KEYS)):
-        return int(value) if _is_number(value) and value == int(value) else None
+        return int(value) if is_number(value) and value == int(value) else None
     file_name = image.get("file_name")
     number = _LAST_NUMBER.search(PurePosixPath(file_name).stem) if isinstance(file_name, str) else None
     return None if number is None else int(number[1]) - first_frame
@@ -207,14 +203,14 @@ def _when(image: dict[str, Json], first_frame: int) -> int | float | None:
 
 def _rate(entry: dict[str, Json]) -> Fraction | None:
     for key in _RATE_KEYS:
-        if _is_number(entry.get(key)) and entry[key] > 0:
+        if is_number(entry.get(key)) and entry[key] > 0:
             return Fraction(str(entry[key]))
     return None
 
 
 def _size(entry: dict[str, Json]) -> SizePx | None:
     width, height = entry.get("width"), entry.get("height")
-    if _is_number(width) and _is_number(height) and width > 0 and height > 0:
+    if is_number(width) and is_number(height) and width > 0 and height > 0:
         return width, height
     return None
 
@@ -230,7 +226,7 @@ def _categories(content: Json, problems: PlacedProblems) -> dict[Json, str]:
 
 
 def _by_id(content: Json, key: str, problems: PlacedProblems) -> dict[Json, tuple[str, dict[str, Json]]]:
-    """The entries of a list by their id, each with its place."""
+    """Return the entries of a list by id, each with its place."""
     entries: dict[Json, tuple[str, dict[str, Json]]] = {}
     for at, entry in enumerate(_list(content, key, problems)):
         number = _key(entry.get("id")) if isinstance(entry, dict) else None
@@ -253,35 +249,17 @@ def _key(number: Json) -> int | str | None:
     return number if type(number) is int or isinstance(number, str) else None
 
 
-def _is_number(value: Json) -> TypeGuard[float]:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return type(value) is int and abs(value) < 2**53  # not bool, no overflow
-
-
 def _is_box(value: Json) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(_is_number, value))
+    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
 
 
 def _read_document(path: Path) -> dict[str, Json]:
-    text = "".join(read_lines(path))
-    try:
-        content = json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError as error:
-        raise AnnotationError(
-            f"{path}, line {error.lineno}, column {error.colno}: must be JSON; {error.msg}. Is the file complete?"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise AnnotationError(f"{path}: must be JSON that can be read; {error}.") from None
+    content = read_json(path)
     if not isinstance(content, dict):
         raise AnnotationError(
             f"{path}: must be an object with 'images', 'annotations' and 'categories'; got {_shown(content)}."
         )
     return content
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"numbers must be finite; got {constant}")
 
 
 def _shown(value: Json) -> str:

@@ -1,6 +1,6 @@
-"""What every converter shares: rows on their way to the table, and a report of what did not arrive.
+"""Shared parts of the converters: rows of the new table, and a report of what was left out.
 
-Boxes followed over time, as COCO, VIAME and CVAT files have them: where their actions are, how they are joined.
+COCO, VIAME and CVAT files hold boxes over time; `Sightings` turns them into rows, one per actor and key time.
 """
 
 from collections import Counter
@@ -17,58 +17,61 @@ from mule.core.text_rows import PROBLEMS_SHOWN, numbered, shown
 from mule.data.table.table import ACTION_SEPARATOR, ActorTable
 from mule.video.clips import SAME_INSTANT_S
 
-UnitBox = tuple[float, float, float, float]
+Corners = tuple[float, float, float, float]
+"""x1, y1, x2, y2 of a box, in pixels or in fractions of the frame."""
 SizePx = tuple[int | float, int | float]
 """Width and height of a frame."""
 
-WHOLE_FRAME: UnitBox = (np.nan, np.nan, np.nan, np.nan)
+EMPTY_BOX: Corners = (np.nan, np.nan, np.nan, np.nan)
+"""Box of a row that describes the whole frame."""
 WHOLE_VIDEO_S = np.nan
-MAX_OVERHANG_UNIT = 0.05
-"""People draw a little over the edge; a box further out was measured in a frame of another size."""
+"""Time of a row that describes the whole video."""
+MAX_DRAWN_OVERHANG_UNIT = 0.05
+"""Annotators draw a little over the edge; a box further out belongs to a frame of another size."""
 
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What became of the entries of a file: what was read and not dropped is in the table."""
+    """How the entries of a file were used: every entry that was read and not dropped is in the table."""
 
     unit: str
-    """What the file consists of: rows, videos, annotations, boxes."""
+    """What an entry is: a row, a video, an annotation or a box (plural)."""
     num_read: int
     num_table_rows: int
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Entries left out, by reason; each is counted once."""
+    """Number of dropped entries by reason."""
     noted: Mapping[str, int] = field(default_factory=dict)
-    """What else a rule decided, by name: what was joined, moved or given up."""
+    """Number of other changes by name, such as joined or clipped boxes."""
 
     @property
     def num_kept(self) -> int:
-        """Entries that reached the table, alone or joined to others."""
+        """Entries in the table, alone or joined with others."""
         return self.num_read - sum(self.dropped.values())
 
 
 class TableRow(NamedTuple):
-    """One row of the table to be."""
+    """One row of the new table."""
 
     video: str
     time_s: float
-    box_xyxy_unit: UnitBox
+    box_xyxy_unit: Corners
     actions: frozenset[str]
     actor: str
 
 
 class PlacedProblems:
-    """What is wrong with one file whose places have names, not lines: the first few in words, and how many."""
+    """Collects the problems of one file by named place; describes the first few and counts the others."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._all: list[str] = []
 
     def add(self, place: str, what: str) -> None:
-        """Note one problem; `what` says what must hold and what was found."""
+        """Add a problem; `what` states what must hold and what was found."""
         self._all.append(f"{place}: {what}")
 
     def raise_if_any(self) -> None:
-        """Stop if anything was noted, naming the file and the first places."""
+        """Raise an AnnotationError with the first problems, if there are any."""
         if self._all:
             more = len(self._all) - PROBLEMS_SHOWN
             text = "; ".join(self._all[:PROBLEMS_SHOWN])
@@ -78,7 +81,7 @@ class PlacedProblems:
 
 
 def actor_table(rows: Iterable[TableRow]) -> ActorTable:
-    """The rows as a table; videos are numbered as they appear, classes in alphabetical order."""
+    """Build a table; videos are numbered in order of appearance, classes alphabetically."""
     kept = list(rows)
     classes = tuple(sorted(set().union(*(row.actions for row in kept))))
     column = {name: at for at, name in enumerate(classes)}
@@ -99,7 +102,7 @@ def actor_table(rows: Iterable[TableRow]) -> ActorTable:
 
 
 def require_rows(report: ConversionReport, path: Path) -> None:
-    """Stop where nothing is left for the table, saying why."""
+    """Raise an AnnotationError with the reasons if no row is left."""
     if not report.num_table_rows:
         reasons = ", ".join(
             f"{count} {reason.replace('_', ' ')}" for reason, count in report.dropped.items() if count
@@ -111,18 +114,18 @@ def require_rows(report: ConversionReport, path: Path) -> None:
 
 
 def problem_of_action(name: str) -> str | None:
-    """What keeps a name from being written into the table, if anything does."""
+    """Return the reason why a name cannot be an action of a table, or None."""
     if ACTION_SEPARATOR in name:
         return f"an action must not contain {ACTION_SEPARATOR!r}, which separates actions; got {shown(name)}"
     return None
 
 
-def unit_box(corners_px: UnitBox, size_px: SizePx) -> UnitBox | str:
-    """The part of a box inside the frame as fractions of it, or what is wrong with the box."""
+def unit_box(corners_px: Corners, size_px: SizePx) -> Corners | str:
+    """Return the part of a box inside the frame in fractions of it, or the problem with the box."""
     width, height = size_px
     x1, y1, x2, y2 = corners_px
     box = (x1 / width, y1 / height, x2 / width, y2 / height)
-    if not (min(box[:2]) >= -MAX_OVERHANG_UNIT and max(box[2:]) <= 1 + MAX_OVERHANG_UNIT):
+    if not (min(box[:2]) >= -MAX_DRAWN_OVERHANG_UNIT and max(box[2:]) <= 1 + MAX_DRAWN_OVERHANG_UNIT):
         return (
             f"a box must lie in the frame of {width:g} x {height:g} pixels; got {x1:g}, {y1:g} to {x2:g}, {y2:g}. "
             "Is this the size the boxes were drawn at?"
@@ -134,7 +137,7 @@ def unit_box(corners_px: UnitBox, size_px: SizePx) -> UnitBox | str:
 
 
 def is_key_frame(frame: int, frame_rate: Fraction, every_s: Fraction | None) -> bool:
-    """Whether a frame is the nearest one to a multiple of `every_s` (the later of two); always, if that is None.
+    """Whether a frame is the nearest to a multiple of `every_s` (the later of two); True if that is None.
 
     >>> [frame for frame in range(31) if is_key_frame(frame, Fraction(25), Fraction(1, 2))]
     [0, 13, 25]
@@ -142,12 +145,12 @@ def is_key_frame(frame: int, frame_rate: Fraction, every_s: Fraction | None) -> 
     if every_s is None:
         return True
     step, per = (every_s * frame_rate).as_integer_ratio()
-    multiple = -((1 - 2 * frame) * per // (2 * step))  # the first one not before half a frame earlier
+    multiple = -((1 - 2 * frame) * per // (2 * step))  # the first multiple at or after half a frame before
     return 2 * multiple * step < (2 * frame + 1) * per
 
 
 def is_key_time(time_s: float, every_s: Fraction | None) -> bool:
-    """Whether a time is a multiple of `every_s`, to half a millisecond; always, if that is None."""
+    """Whether a time is a multiple of `every_s`, to half a millisecond; True if that is None."""
     if every_s is None:
         return True
     return abs(time_s - round(time_s / float(every_s)) * float(every_s)) <= SAME_INSTANT_S
@@ -162,16 +165,16 @@ _OF_THE_TOOL = frozenset({"keyframe", "occluded", "outside", "rotation", "userCr
 
 @dataclass(frozen=True)
 class ActionRule:
-    """Where actions are named: by the class of a box, by its attributes, or by both.
+    """Where the actions of a box come from: its class, its attributes, or both.
 
-    An attribute that is true names an action itself; one with a text, or a list of texts, names actions by them.
-    A number, false, an empty text, `none` and `__undefined__` name no action.
+    An attribute with the value true is an action; for a text or a list of texts, the texts are actions. A number,
+    false, an empty text, `none` and `__undefined__` are no actions.
     """
 
     from_class: bool = True
     from_attributes: bool = False
     attributes: frozenset[str] | None = None
-    """The only attributes that count; None for all but those an annotation tool sets of itself (`occluded`, …)."""
+    """Attributes to use; None for all except those that annotation tools set themselves (`occluded`, …)."""
 
     @classmethod
     def named_by(
@@ -190,7 +193,7 @@ class ActionRule:
         )
 
     def names(self, classes: Iterable[str], attributes: Mapping[str, object]) -> frozenset[str]:
-        """The actions of a box."""
+        """Return the actions of a box."""
         named = {name.strip() for name in classes} if self.from_class else set()
         if self.from_attributes:
             chosen = {key: value for key, value in attributes.items() if self._counts(key)}
@@ -207,38 +210,38 @@ class ActionRule:
 
 @dataclass(frozen=True)
 class BoxSettings:
-    """What is wanted of a file of boxes, and what the file itself may leave open."""
+    """What to take from a file of boxes, and what to assume if the file does not state it."""
 
     actions: ActionRule = field(default_factory=ActionRule)
     every_s: Fraction | None = None
-    """Seconds from one key time to the next: the frame nearest to each multiple is kept; None for every frame."""
+    """Keep the frame nearest to each multiple of this many seconds; None keeps every frame."""
     only_classes: frozenset[str] | None = None
-    """The classes whose boxes are actors; None for all."""
+    """Classes whose boxes are actors; None for all."""
     keep_unlabelled: bool = False
-    """Whether a box without an action is an actor too."""
+    """Whether to keep boxes without an action."""
     frame_rate: Fraction | None = None
-    """Frames per second by which frames are numbered; None for what the file says."""
+    """Frame rate of the frame numbers; None to read it from the file."""
     video: str | None = None
-    """The name of the video; None for what the file says."""
+    """Name of the video; None to read it from the file."""
     size_px: SizePx | None = None
-    """Of the frames; None for what the file says."""
+    """Size of the frames; None to read it from the file."""
 
 
 class Sighting(NamedTuple):
-    """One box as a file has it."""
+    """One box as it is in the file."""
 
     place: str
     video: str
     when: int | float
-    """A frame number, whole, or a time in seconds."""
-    corners_px: UnitBox
+    """A frame number (int) or a time in seconds (float)."""
+    corners_px: Corners
     classes: tuple[str, ...]
     attributes: Mapping[str, object]
     actor: str = ""
 
 
 class Sightings:
-    """The boxes of one file on their way to rows. What is dropped or joined is counted, what is wrong noted."""
+    """Turns the boxes of one file into rows; counts dropped and joined boxes and collects problems."""
 
     def __init__(self, path: Path, settings: BoxSettings) -> None:
         self.problems = PlacedProblems(path)
@@ -247,16 +250,16 @@ class Sightings:
         self.num_read = 0
         self._path = path
         self._settings = settings
-        self._rows: dict[tuple[str, float, str, UnitBox | None], TableRow] = {}
+        self._rows: dict[tuple[str, float, str, Corners | None], TableRow] = {}
         self._attributes: set[str] = set()
 
     def drop(self, reason: str) -> None:
-        """Count a box that will not become a row."""
+        """Count a box that does not become a row."""
         self.num_read += 1
         self.dropped[reason] += 1
 
     def add(self, sighting: Sighting, size_px: SizePx, frame_rate: Fraction | None) -> None:
-        """Make a box a row, or a further action of one, or say why not."""
+        """Turn a box into a row or add its actions to one; otherwise count the reason."""
         self._attributes |= sighting.attributes.keys()
         time_s = self._key_time_s(sighting, frame_rate)
         actions = self._settings.actions.names(sighting.classes, sighting.attributes)
@@ -277,17 +280,17 @@ class Sightings:
                 self._join(sighting, TableRow(sighting.video, time_s, box, actions, sighting.actor))
 
     def finish(self) -> list[TableRow]:
-        """The rows, one per actor and key time.
+        """Return the rows, one per actor and key time.
 
         Raises:
-            AnnotationError: all that is wrong with the file.
+            AnnotationError: the file has problems; the message lists them.
         """
         self.problems.raise_if_any()
         missing = sorted((self._settings.actions.attributes or frozenset()) - self._attributes)
         if missing:
-            found = ", ".join(sorted(self._attributes)) or "none"
+            present = ", ".join(sorted(self._attributes)) or "none"
             raise AnnotationError(
-                f"{self._path}: attributes asked for must occur; {', '.join(missing)} do not. There are: {found}."
+                f"{self._path}: the given attributes must occur; {', '.join(missing)} do not. The file has: {present}."
             )
         return list(self._rows.values())
 
@@ -319,7 +322,7 @@ class Sightings:
 def table_and_report(
     files: Iterable[tuple[Path, Sightings]], unit: str
 ) -> tuple[ActorTable, ConversionReport]:
-    """The rows of all files as one table, and what became of their boxes."""
+    """Join the rows of all files into one table, and report how their boxes were used."""
     rows: list[TableRow] = []
     file_of: dict[str, Path] = {}
     num_read, dropped, noted = 0, Counter[str](), Counter[str]()
@@ -341,12 +344,12 @@ def table_and_report(
 
 
 def is_frame_number(text: str) -> bool:
-    """Whether a text is a whole number, 0 or more, that can count the frames of a video."""
+    """Whether a text is a whole number from 0 that can be a frame number."""
     return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _named_by(attribute: str, value: object) -> str:
-    """The action an attribute names, or nothing."""
+    """Return the action that an attribute names, or an empty text."""
     if isinstance(value, bool):
         return attribute.strip() if value else ""
     text = value.strip() if isinstance(value, str) else ""
@@ -363,5 +366,5 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _reaches_out(corners_px: UnitBox, size_px: SizePx) -> bool:
+def _reaches_out(corners_px: Corners, size_px: SizePx) -> bool:
     return min(corners_px[:2]) < 0 or corners_px[2] > size_px[0] or corners_px[3] > size_px[1]

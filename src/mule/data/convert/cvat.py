@@ -1,9 +1,7 @@
-"""Reading an XML file tag by tag, without holding it: all of its errors name the file and the line.
+"""Convert CVAT for video 1.1: an XML file with the tracks of one video, a box per frame and actions in attributes.
 
-CVAT for video 1.1: an XML file with the tracks of one video, a box per frame, actions in their attributes.
-
-Frames count from 0 in the video itself, whatever part of it was annotated. The file gives the size of the frames
-(`meta/task/original_size`) but not the frame rate.
+Frames count from 0 at the start of the video, even if only a part was annotated. The file gives the size of the frames
+(`meta/task/original_size`) but not the frame rate. The file is read tag by tag, never as a whole.
 """
 
 import math
@@ -14,14 +12,15 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from xml.parsers import expat
 
 from mule.core.errors import AnnotationError
+from mule.core.files import os_reason
 from mule.core.text_rows import numbers, shown
 from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
+    Corners,
     Sighting,
     Sightings,
     SizePx,
-    UnitBox,
     is_frame_number,
     table_and_report,
 )
@@ -30,27 +29,27 @@ from mule.data.table.table import ActorTable
 
 @runtime_checkable
 class TagHandler(Protocol):
-    """What is told of a file while it is read; `outer` are the tags that are open around one."""
+    """Receives the tags of a file while it is read; `outer` are the enclosing tags."""
 
     def started(self, tag: str, values: dict[str, str], outer: Sequence[str], line: int) -> None:
-        """A tag was opened."""
+        """Handle the start of a tag."""
         ...
 
     def ended(self, tag: str, text: str, outer: Sequence[str]) -> None:
-        """A tag was closed; the text is what stood in it after its last inner tag."""
+        """Handle the end of a tag; `text` is its text after the last inner tag."""
         ...
 
 
 def read_xml(path: Path, handler: TagHandler, *, kind: str) -> None:
-    """Tells the handler of every tag.
+    """Read an XML file and pass every tag to the handler.
 
     Args:
         path: the file.
-        handler: whoever gathers what it holds.
-        kind: what the file must be, such as "XML", for the error's text.
+        handler: collects the content.
+        kind: what the file must be, for error messages, such as "XML".
 
     Raises:
-        AnnotationError: it cannot be read, is no XML, or declares a document type.
+        AnnotationError: the file cannot be read, is not XML, or declares a document type.
     """
     parser = expat.ParserCreate()
     tags: list[str] = []
@@ -80,15 +79,14 @@ def read_xml(path: Path, handler: TagHandler, *, kind: str) -> None:
         with path.open("rb") as file:
             parser.ParseFile(file)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise AnnotationError(f"{path}: must be a file that can be read; {reason}.") from None
+        raise AnnotationError(f"{path}: must be a readable file; {os_reason(error)}.") from None
     except expat.ExpatError as error:
         raise AnnotationError(
             f"{path}, line {error.lineno}: must be {kind}; {expat.ErrorString(error.code)}."
         ) from None
     except AnnotationError:
         raise
-    except (LookupError, ValueError) as error:  # of encodings the parser does not know
+    except (LookupError, ValueError) as error:  # unknown encodings
         raise AnnotationError(f"{path}: must be XML in UTF-8; {error}.") from None
 
 
@@ -101,18 +99,17 @@ _OF_A_TASK = frozenset({"frame_filter", "size", "source", "start_frame", "stop_f
 
 
 def actors_from_cvat(paths: Sequence[Path], settings: BoxSettings) -> tuple[ActorTable, ConversionReport]:
-    """The actors of CVAT files, one file per video; a video is called as the file it was annotated in.
+    """Convert CVAT files, one per video.
 
-    That is the name the settings give, or the `source` of the file without its ending, or the name of the XML file.
-    Boxes where the track is `outside` are left out, and so are shapes that are no boxes. A box that was rotated
-    becomes the upright box around it.
+    The video is named by the settings, by the `source` of the file without its suffix, or by the XML file. Boxes where
+    the track is `outside` and shapes other than boxes are left out. A rotated box becomes the upright box around it.
 
     Raises:
-        AnnotationError: all that is wrong with a file, by line.
+        AnnotationError: a file has problems; the message lists them by line.
     """
     if settings.frame_rate is None:
         raise AnnotationError(
-            f"{paths[0]}: frames need a frame rate, which CVAT does not write down. Give it with --fps."
+            f"{paths[0]}: frames need a frame rate, which CVAT files do not contain. Give it with --fps."
         )
     return table_and_report(
         [(path, _sightings(path, settings, settings.frame_rate)) for path in paths], "boxes"
@@ -128,7 +125,7 @@ class _Shape(NamedTuple):
 
 
 class _Document:
-    """The shapes and the description of a file, gathered while the parser reads it."""
+    """Collects the shapes and the description of a file."""
 
     def __init__(self, path: Path) -> None:
         self.shapes: list[_Shape] = []
@@ -139,7 +136,7 @@ class _Document:
         self._attribute = ""
 
     def started(self, tag: str, values: dict[str, str], outer: Sequence[str], line: int) -> None:
-        """Takes in tracks, shapes and names of attributes."""
+        """Collect tracks, shapes and names of attributes."""
         inside = outer[-1] if outer else ""
         if (not inside and tag != "annotations") or (inside == "annotations" and tag == "image"):
             raise AnnotationError(
@@ -155,7 +152,7 @@ class _Document:
             self._attribute = values.get("name", "")
 
     def ended(self, tag: str, text: str, outer: Sequence[str]) -> None:
-        """Takes in attributes and what is said of the task."""
+        """Collect values of attributes and facts about the task."""
         inside = outer[-1] if outer else ""
         if tag == "attribute" and inside in SHAPES and outer[-2] == "track":
             self.shapes[-1].attributes[self._attribute] = text
@@ -216,8 +213,8 @@ def _sighting(shape: _Shape, video: str, last_frame: int | None, sightings: Sigh
     )
 
 
-def _upright(corners: UnitBox, rotation: float) -> UnitBox:
-    """The upright box around a box turned about its centre."""
+def _upright(corners: Corners, rotation: float) -> Corners:
+    """Return the upright box around a box that is rotated about its centre."""
     if not rotation:
         return corners
     x1, y1, x2, y2 = corners
@@ -234,7 +231,7 @@ def _size(meta: dict[str, str]) -> SizePx | None:
 
 
 def _last_frame(meta: dict[str, str]) -> int | None:
-    """The last frame of the video that can bear a box, where the file says so."""
+    """Return the last frame that can have a box, if the file states it."""
     if is_frame_number(meta.get("stop_frame", "")):
         return int(meta["stop_frame"])
     is_whole = not meta.get("frame_filter") and meta.get("start_frame", "0") == "0"

@@ -1,7 +1,7 @@
-"""Who is in the clips of a table that speaks of whole frames: detected persons, each with the labels of its clip.
+"""Add detected persons to a table of whole frames; each person gets the labels of its clip.
 
-Nobody said who of them does it, so the actors of a clip are trained and judged together (`labels_of = "clips"`). A clip
-in which nobody is found keeps its row: the whole frame acts.
+It is unknown which person does which action, so training and evaluation pool the actors of a clip
+(`labels_of = "clips"`). A clip without a detected person keeps its row for the whole frame.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mule.core.errors import RangeError
-from mule.data.convert.conversion import WHOLE_FRAME, TableRow, UnitBox, actor_table
+from mule.data.convert.conversion import EMPTY_BOX, Corners, TableRow, actor_table
 from mule.data.table.table import ActorTable
 from mule.detection.boxes import unit_from_px
 from mule.detection.detections import Detections, split_actors_and_objects
@@ -24,12 +24,12 @@ Find = Callable[[Shaped[Tensor, "3 rows cols"]], Detections]
 
 @dataclass(frozen=True)
 class DetectedActors:
-    """A table with the boxes that were found."""
+    """A table with detected boxes."""
 
     actors: ActorTable
     num_clips: int
     num_without: int
-    """Clips in which nobody was found; they keep the whole frame."""
+    """Clips without a detected person; they keep the whole frame."""
 
 
 def detected_actors(
@@ -40,27 +40,26 @@ def detected_actors(
     actor_score: float,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> DetectedActors:
-    """A row for each person in the key frame of each clip, best score first, with what is done in the clip.
+    """Return a row for each person in the key frame of each clip, best score first, with the actions of the clip.
 
     Args:
-        table: rows of moments without boxes.
-        videos: where each lies.
-        find: what finds persons in a frame.
-        actor_score: score from which a person is an actor.
-        on_progress: is told how many clips are done, of how many.
+        table: rows with a time and without a box.
+        videos: path of each video.
+        find: detects persons in a frame.
+        actor_score: least score of an actor.
+        on_progress: called with the number of finished clips and of all clips.
 
     Raises:
-        RangeError: a row has a box already, or speaks of a whole video.
+        RangeError: a row already has a box, or describes a whole video.
         VideoError: a video cannot be read.
     """
     if table.has_box.any():
         raise RangeError(
-            "persons are looked for where a table speaks of whole frames; some rows have a box already."
+            "rows must describe whole frames to add detected persons; some rows have a box already."
         )
     if not table.has_time.all():
         raise RangeError(
-            "persons are looked for at a moment; some rows speak of whole videos. Write one row per key time (`mule data "
-            "from-airtlab --rows middle`)."
+            "rows must have a time to add detected persons; some rows describe whole videos. Write one row per key time."
         )
     first, clip_of_row = table.clips()
     rows: list[TableRow] = []
@@ -83,5 +82,5 @@ def _persons(path: Path, time_s: float, find: Find, actor_score: float) -> Float
     return boxes.double().clamp(0, 1).numpy()
 
 
-def _or_whole(boxes: Float[np.ndarray, "persons 4"]) -> list[UnitBox]:
-    return [(x1, y1, x2, y2) for x1, y1, x2, y2 in boxes.tolist()] or [WHOLE_FRAME]
+def _or_whole(boxes: Float[np.ndarray, "persons 4"]) -> list[Corners]:
+    return [(x1, y1, x2, y2) for x1, y1, x2, y2 in boxes.tolist()] or [EMPTY_BOX]

@@ -1,9 +1,9 @@
-"""VIAME CSV, as DIVE writes it: boxes of one video followed over frames, with classes and attributes.
+"""Convert VIAME CSV, as DIVE writes it: tracked boxes of one video, with classes and attributes.
 
     track, video or image, frame, x1, y1, x2, y2, confidence, length, class, confidence, …, (atr) name value, …
 
-Boxes are in pixels, frames count from 0. Lines that begin with `#` are comments; one of them gives the frame rate
-by which frames are numbered, in one of the forms `# metadata,fps: 5`, `# metadata - fps: "5"` and `#meta fps=5`.
+Boxes are in pixels, frames count from 0. Lines that begin with `#` are comments; one of them gives the frame rate of
+the frame numbers in one of the forms `# metadata,fps: 5`, `# metadata - fps: "5"` and `#meta fps=5`.
 """
 
 import math
@@ -38,16 +38,16 @@ def actors_from_viame(
     videos: Path | None = None,
     min_confidence: float = 0.5,
 ) -> tuple[ActorTable, ConversionReport]:
-    """The actors of VIAME files, one file per video; a video is called as its file, unless the settings say so.
+    """Convert VIAME files, one per video; a video is named by the settings or else by its file.
 
     Args:
         paths: the files.
-        settings: what is wanted of them, and what they leave open.
-        videos: where the videos lie; the size of the frames is read off them where the settings do not give it.
-        min_confidence: a class counts from this confidence on.
+        settings: what to take from them, and what to assume if they do not state it.
+        videos: folder of the videos, to read the frame size from if the settings do not give it.
+        min_confidence: least confidence of a class.
 
     Raises:
-        AnnotationError: all that is wrong with a file, by line.
+        AnnotationError: a file has problems; the message lists them by line.
     """
     return table_and_report(
         [(path, _sightings(path, settings, videos, min_confidence)) for path in paths], "boxes"
@@ -55,7 +55,7 @@ def actors_from_viame(
 
 
 def size_of_video(folder: Path, video: str) -> tuple[int, int]:
-    """Width and height of the frames of the video that bears this name in the folder."""
+    """Return the width and height of the frames of a video in a folder."""
     from mule.data.table.videos import find_videos
     from mule.video.reading import video_facts
 
@@ -113,7 +113,7 @@ def _sighting(
 def _classes(
     place: str, cells: list[str], min_confidence: float, sightings: Sightings
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The classes that are sure enough, and the cells behind the pairs of class and confidence."""
+    """Return the classes with enough confidence, and the cells after the pairs of class and confidence."""
     classes: list[str] = []
     at = 0
     while at + 1 < len(cells) and cells[at].strip() and not _OTHER_TOKEN.match(cells[at].strip()):
@@ -138,7 +138,7 @@ def _attributes(tokens: list[str]) -> dict[str, str]:
 
 
 def _actor(track: str) -> str:
-    """A box that belongs to no track has a negative number in VIAME, or none."""
+    """Return the track; VIAME gives a box without a track a negative number or none."""
     return "" if track.startswith("-") else track
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from mule.core.errors import AnnotationError, RangeError, did_you_mean
+from mule.core.text_rows import read_names, read_pairs
 from mule.data.convert.ava_files import AVA_60, AVA_80
 from mule.data.split.splits import SIDES, ClassSets, SideVideos, listed
-from mule.data.table.name_files import read_names, read_pairs
 from mule.data.table.table import ActorTable
 
 CHARADES_Z1 = """

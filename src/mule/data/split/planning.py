@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from mule.core.errors import AnnotationError, RangeError
+from mule.core.text_rows import read_names, read_pairs
 from mule.data.convert.charades import read_class_names
 from mule.data.split import partition
 from mule.data.split.splits import ClassSets, Rules, SideVideos, Split, listed, read_split, table_digest
-from mule.data.table.name_files import read_names, read_pairs
 from mule.data.table.table import ActorTable, joined_tables
 
 Policy = Literal["paper", "random", "grouped", "list", "closed"]

@@ -1,17 +1,14 @@
-"""What is in a table: how often each class comes, how many labels an actor has, who shares a clip, what comes together.
+"""Counts of a table: rows per class, labels per actor, actors per clip and co-occurring classes; as files and a picture.
 
-A row is one actor at one key time. An actor is a name within a video; a row without a name is an actor of its own.
-Rows of one video and key time make a clip.
-
-The counts of a table as one picture. The only module of data sets that draws with matplotlib: mule[plots].
+A row is one actor at one key time. An actor is identified by video and name; a row without a name is an actor of its
+own. Rows of one video and key time are a clip. Drawing needs matplotlib (extra `mule[plots]`):
 
     summary │ labels per actor │ actors per clip
-    rows of each class         │ what comes with it
+    rows of each class         │ co-occurring classes
 
-Both parts below show one class per line, most frequent first. All lengths here are in inches.
+Both lower parts show one class per line, most frequent first. All lengths are in inches.
 """
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -24,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import MuleError
 from mule.core.files import write_file
+from mule.core.text_rows import write_csv
 from mule.data.table.table import ActorTable
 
 _ROWS_AT_A_TIME = 1 << 16
@@ -31,7 +29,7 @@ _ROWS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """How often one class comes."""
+    """Counts of one class."""
 
     name: str
     num_rows: int
@@ -41,19 +39,19 @@ class ClassCounts:
 
 @dataclass(frozen=True)
 class ClassPair:
-    """Two classes that one actor does at one time."""
+    """Two classes of one actor at one time."""
 
     first: str
     second: str
     num_rows: int
     share_of_first: float
-    """Of the rows with the first class, the part that has the second too."""
+    """Share of the rows with the first class that also have the second."""
     share_of_second: float
 
 
 @dataclass(frozen=True)
 class TableStats:
-    """The counts of one table; classes come in its order."""
+    """Counts of one table; classes are in its order."""
 
     num_rows: int
     num_actors: int
@@ -65,36 +63,36 @@ class TableStats:
     """Rows without a time."""
     classes: tuple[ClassCounts, ...]
     rows_with_labels: dict[int, int]
-    """How many rows have so many labels."""
+    """Number of rows by number of labels."""
     clips_with_actors: dict[int, int]
-    """How many clips have so many rows."""
+    """Number of clips by number of rows."""
     together: Int[np.ndarray, "classes classes"]
-    """Rows that have both classes; on the diagonal, rows that have the class."""
+    """Number of rows with both classes; on the diagonal, rows with the class."""
 
     @property
     def labels_per_row(self) -> float:
-        """The mean number of labels of an actor at a key time."""
+        """Mean number of labels of an actor at a key time."""
         return _mean(self.rows_with_labels)
 
     @property
     def actors_per_clip(self) -> float:
-        """The mean number of rows of a clip."""
+        """Mean number of rows of a clip."""
         return _mean(self.clips_with_actors)
 
     def pairs(self) -> list[ClassPair]:
-        """The classes that come together at all, most frequent pair first."""
+        """Return the pairs of co-occurring classes, most frequent first."""
         names = [each.name for each in self.classes]
         alone = self.together.diagonal()
-        found = [
+        pairs = [
             ClassPair(names[i], names[j], n, n / int(alone[i]), n / int(alone[j]))
             for i, j in combinations(range(len(names)), 2)
             if (n := int(self.together[i, j]))
         ]
-        return sorted(found, key=lambda pair: -pair.num_rows)
+        return sorted(pairs, key=lambda pair: -pair.num_rows)
 
 
 def table_stats(table: ActorTable) -> TableStats:
-    """What is in the table."""
+    """Count a table."""
     actor = _actors(table)
     first, clip = table.clips()
     return TableStats(
@@ -120,20 +118,20 @@ def table_stats(table: ActorTable) -> TableStats:
 
 
 def write_stats(stats: TableStats, folder: Path) -> list[Path]:
-    """The counts as files: `stats.json` with all of them, `classes.csv` and `pairs.csv` for a spreadsheet.
+    """Write all counts to `stats.json`, and `classes.csv` and `pairs.csv` for a spreadsheet.
 
     Raises:
-        AnnotationError: a file cannot be written.
+        FileError: a file cannot be written.
     """
     return [
-        write_file(folder / "stats.json", lambda path: path.write_text(_json(stats), encoding="utf-8")),
-        write_file(folder / "classes.csv", lambda path: _write_csv(path, ClassCounts, stats.classes)),
-        write_file(folder / "pairs.csv", lambda path: _write_csv(path, ClassPair, stats.pairs())),
+        write_file(folder / "stats.json", _json(stats)),
+        _write_records(folder / "classes.csv", ClassCounts, stats.classes),
+        _write_records(folder / "pairs.csv", ClassPair, stats.pairs()),
     ]
 
 
 def _actors(table: ActorTable) -> Int[np.ndarray, " rows"]:
-    """A number for the actor of each row."""
+    """Return a number for the actor of each row."""
     numbers: dict[tuple[int, str | int], int] = {}
     rows = enumerate(zip(table.video_index.tolist(), table.actor_id, strict=True))
     keys = ((video, name or row) for row, (video, name) in rows)
@@ -143,9 +141,7 @@ def _actors(table: ActorTable) -> Int[np.ndarray, " rows"]:
 def _together(labels: Bool[np.ndarray, "rows classes"]) -> Int[np.ndarray, "classes classes"]:
     counts = np.zeros((labels.shape[1], labels.shape[1]))
     for begin in range(0, len(labels), _ROWS_AT_A_TIME):
-        part = labels[begin : begin + _ROWS_AT_A_TIME].astype(
-            np.float32
-        )  # exact: at most 2^16 ones are added
+        part = labels[begin : begin + _ROWS_AT_A_TIME].astype(np.float32)  # exact up to 2^24
         counts += part.T @ part
     return counts.astype(np.int64)
 
@@ -168,20 +164,17 @@ def _json(stats: TableStats) -> str:
     return json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
 
 
-def _write_csv(
+def _write_records(
     path: Path, kind: type[ClassCounts | ClassPair], rows: Sequence[ClassCounts | ClassPair]
-) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(kind))
-        writer.writerows(vars(row).values() for row in rows)
+) -> Path:
+    return write_csv(path, (field.name for field in fields(kind)), (vars(row).values() for row in rows))
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DPI = 120
+_DPI = 120
 _INK, _BAR, _DOT, _PALE = "#222222", "#4477aa", "#ffb347", "#cfcfcf"
 _TOP, _STRIP, _GAP, _MARGIN, _BARS = 0.55, 1.7, 0.6, 0.3, 3.6
 _LONGEST_NAME = 38
@@ -189,18 +182,18 @@ _WIDE_RANGE = 30
 
 
 def draw_stats(stats: TableStats, path: Path, *, title: str) -> None:
-    """The counts as a PNG file.
+    """Draw the counts as a PNG file.
 
     Raises:
         MuleError: matplotlib is not installed.
-        AnnotationError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MuleError("drawing needs matplotlib: pip install 'mule[plots]'.") from None
     sheet = _sheet(stats)
-    figure = Figure(figsize=(sheet.width, sheet.height), dpi=DPI, facecolor="white")
+    figure = Figure(figsize=(sheet.width, sheet.height), dpi=_DPI, facecolor="white")
     page = _Page(figure, sheet)
     figure.text(
         _MARGIN / sheet.width, 1 - 0.32 / sheet.height, title, size=13, weight="bold", color=_INK, va="center"
@@ -216,18 +209,18 @@ def draw_stats(stats: TableStats, path: Path, *, title: str) -> None:
 
 @dataclass(frozen=True)
 class _Sheet:
-    """How large everything is, so that a name has its line whether there are 5 classes or 157."""
+    """Sizes that give every class name its own line, for 5 classes as for 157."""
 
     width: float
     height: float
     side: float
-    """Of the square matrix."""
+    """Side of the square matrix."""
     font_pt: float
     names_width: float
 
 
 class _Page:
-    """Places axes by inches from the left and the bottom."""
+    """Places axes in inches from the left and the bottom."""
 
     def __init__(self, figure: "Figure", sheet: _Sheet) -> None:
         self.figure = figure
@@ -304,7 +297,7 @@ def _draw_bars(page: _Page, stats: TableStats, order: Int[np.ndarray, " classes"
     axes.spines["bottom"].set_visible(False)
     axes.spines["top"].set_visible(True)
     axes.legend(loc="lower right", fontsize=8, frameon=False)
-    axes.set_title("how often each class comes", size=9.5, loc="left", color=_INK, pad=22)
+    axes.set_title("rows and videos per class", size=9.5, loc="left", color=_INK, pad=22)
 
 
 def _draw_matrix(page: _Page, stats: TableStats, order: Int[np.ndarray, " classes"]) -> None:
@@ -321,7 +314,7 @@ def _draw_matrix(page: _Page, stats: TableStats, order: Int[np.ndarray, " classe
     axes.set_yticks([])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title("of the rows with the class on the left, how many have the one below too", size=9.5, loc="left",
+    axes.set_title("share of the left class's rows that also have the class below", size=9.5, loc="left",
                    color=_INK, pad=8)  # fmt: skip
     bar = page.axes(left + sheet.side + 0.2, bottom, 0.15, min(sheet.side, 4.6))
     page.figure.colorbar(image, cax=bar, format=lambda value, _: f"{100 * value:.3g} %")
@@ -329,14 +322,14 @@ def _draw_matrix(page: _Page, stats: TableStats, order: Int[np.ndarray, " classe
 
 
 def _share_that_also(together: Int[np.ndarray, "classes classes"]) -> Float[np.ndarray, "classes classes"]:
-    """Of the rows of each class, the part that has each other class; NaN for a class and itself."""
+    """Return the share of each class's rows that have each other class; NaN on the diagonal."""
     share = together / np.maximum(together.diagonal(), 1)[:, None]
     np.fill_diagonal(share, np.nan)
     return share
 
 
 def _spread(axes: "Axes", axis: Literal["x", "y"], counts: Int[np.ndarray, " things"]) -> None:
-    """Counts from zero on, or, where they lie far apart, on a logarithmic scale from just below one on."""
+    """Scale an axis from zero, or logarithmically if the counts span a wide range."""
     largest = int(counts.max())
     is_wide = largest > _WIDE_RANGE * max(int(counts.min()), 1)
     limits = (0.7, largest * 1.6) if is_wide else (0, max(largest, 1) * 1.08)

@@ -1,7 +1,7 @@
-"""The videos a table names: where each lies in a folder, and what is known of it once it is opened.
+"""Find the videos that a table names in a folder, and read their length, size and frame rate.
 
-A name is a path below the folder: of a file, with or without its ending, or of a folder of frames. Names come
-from files that others wrote, so one that leads out of the folder is refused.
+A name is a path inside the folder: a file, with or without its suffix, or a folder of frames. Names come from files
+that others wrote, so a path that leads out of the folder is refused.
 """
 
 import os
@@ -20,65 +20,65 @@ from mule.video.sources import IMAGE_SUFFIXES, VideoFile, VideoSource, video_sou
 _VIDEO_FORMATS = """
     3gp asf avi flv gif h264 h265 hevc m2ts m4v mkv mov mp4 mpe mpeg mpg mts mxf ogv ts vob webm wmv y4m"""
 VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEO_FORMATS.split())
-"""What a name without an ending may stand for."""
+"""Suffixes that a name may leave out."""
 NUM_PROBES = 4
-"""Videos opened at a time. Opening one is mostly waiting for the disk."""
+"""Videos opened at the same time; opening one mostly waits for the disk."""
 
 
 @dataclass(frozen=True)
 class FoundVideos:
-    """Where the named videos lie. Every name is in one of the three."""
+    """Paths of the named videos. Every name is in one of the three fields."""
 
     paths: Mapping[str, Path]
     missing: tuple[str, ...]
-    """Nothing by this name is there."""
+    """Names without a file or folder."""
     refused: Mapping[str, str]
-    """Names that cannot stand for one video of the folder, and why."""
+    """Names that do not identify one video of the folder, with the reason."""
 
 
 @dataclass(frozen=True)
 class VideoOnDisk:
-    """One video that can be read. Rows and columns are those of upright frames."""
+    """A readable video. Rows and columns are those of upright frames."""
 
     name: str
     path: Path
     length_s: float | None
-    """As the file states it; None where it does not."""
+    """Length according to the file; None if it does not state it."""
     frame_rate: Fraction
     rows: int
     cols: int
 
     @property
     def source(self) -> VideoSource:
-        """What to read it from; images of a folder follow each other at the frame rate."""
+        """Source to read the video from; images of a folder are shown at the frame rate."""
         is_folder = self.path.is_dir()
         return video_source(self.path, image_rate=self.frame_rate) if is_folder else VideoFile(self.path)
 
 
 @dataclass(frozen=True)
 class ProbedVideos:
-    """Videos that were opened: what is known of each, or why it cannot be read."""
+    """Opened videos, and the reason for each one that cannot be read."""
 
     readable: Mapping[str, VideoOnDisk]
     unreadable: Mapping[str, str]
 
     @property
     def ends_s(self) -> dict[str, float | None]:
-        """The length of each video that can be read, as a table is checked against it."""
+        """Length of each readable video, for checking a table."""
         return {name: video.length_s for name, video in self.readable.items()}
 
 
 def find_videos(names: Iterable[str], folder: Path) -> FoundVideos:
-    """Where each named video lies in the folder.
+    """Find each named video in the folder.
 
-    A file of exactly this name is the video. Otherwise it is the one file with this name and a video's ending, or the
-    one folder of images; if there are several, the name is refused, and so is a second name for the same video.
+    A file of exactly this name is the video; otherwise the one file with this name and a video suffix, or the one
+    folder of images. If there are several, the name is refused, and so is a second name of the same video.
 
     Raises:
-        VideoError: the folder is not there.
+        VideoError: there is no such folder.
     """
     if not folder.is_dir():
-        raise VideoError(f"{folder}: videos must lie in a folder; there is no folder of this name.")
+        raise VideoError(f"{folder}: must be a folder of videos; there is no such folder.")
     search = _Search(folder)
     paths: dict[str, Path] = {}
     missing: list[str] = []
@@ -108,13 +108,13 @@ def probe_videos(
     image_rate: Fraction = Fraction(30),
     timeout_s: float = 60.0,
 ) -> ProbedVideos:
-    """What is known of each video once its first frame is decoded; several are opened at a time.
+    """Open each video and decode its first frame; several at the same time.
 
     Args:
-        paths: where each video lies, by name.
-        on_progress: told how many are done, of how many.
+        paths: path of each video by name.
+        on_progress: called with the number of finished videos and of all videos.
         image_rate: frames per second of a folder of frames.
-        timeout_s: after this time a video counts as unreadable. What hangs on it is left behind.
+        timeout_s: count a video as unreadable after this time; its thread is abandoned.
     """
     probes = _Probes(paths, image_rate)
     outcomes: dict[str, VideoOnDisk | str] = {}
@@ -130,7 +130,7 @@ def probe_videos(
 
 
 class _Search:
-    """Looks into each folder once, however many names lie in it."""
+    """Lists each folder once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -138,21 +138,19 @@ class _Search:
         self._seen: dict[tuple[str, ...], _Entries] = {}
 
     def path_of(self, name: str) -> Path | None:
-        """The path of the named video, or None. Raises VideoError where the name cannot be used."""
+        """Return the path of the named video, or None. Raises VideoError if the name cannot be used."""
         *parents, last = _parts_below(name)
         entries = self._entries(tuple(parents))
         candidates = entries.candidates(last)
         if len(candidates) > 1:
             shown = " and ".join(entry.path for entry in candidates)
-            raise VideoError(
-                f"a name must stand for one video; {name!r} may be {shown}. Write the ending too."
-            )
+            raise VideoError(f"a name must identify one video; {name!r} may be {shown}. Add the suffix.")
         for entry in candidates:
             path = Path(entry.path)
             real = path.resolve() if entry.is_symlink() else entries.real_parent / entry.name
             if not real.is_relative_to(self._root):
                 raise VideoError(
-                    f"a video must lie in {self._folder}; {path} leads to {real}. Give the folder it leads to."
+                    f"a video must be in {self._folder}; {path} leads to {real}. Give the folder it leads to."
                 )
             return path
         return None
@@ -164,7 +162,7 @@ class _Search:
 
 
 class _Entries:
-    """What lies in one folder, as its listing tells: a file that is no link is not asked again what it is."""
+    """The listing of one folder."""
 
     def __init__(self, parent: Path) -> None:
         self._by_name: dict[str, os.DirEntry[str]] = {}
@@ -179,7 +177,7 @@ class _Entries:
             if name.suffix.lower() in VIDEO_SUFFIXES:
                 self._by_stem.setdefault(name.stem, []).append(entry)
         self.real_parent = parent.resolve()
-        """Where links lead: asked once for all that lies in it."""
+        """The folder with links resolved."""
 
     def candidates(self, name: str) -> list[os.DirEntry[str]]:
         exact = self._by_name.get(name)
@@ -190,7 +188,7 @@ class _Entries:
 
 
 class _Prober:
-    """A thread that opens one video after the other, and the one it is at. It does not keep a program from ending."""
+    """A daemon thread that opens one video after the other, and its current video."""
 
     def __init__(self, work: Callable[["_Prober"], None]) -> None:
         self.name: str | None = None
@@ -199,7 +197,7 @@ class _Prober:
 
 
 class _Probes:
-    """Videos that wait to be opened, and who opens them. For one that takes too long another prober comes."""
+    """The queue of videos to open and its threads. A thread that takes too long is replaced."""
 
     def __init__(self, paths: Mapping[str, Path], image_rate: Fraction) -> None:
         self._paths = paths
@@ -212,7 +210,7 @@ class _Probes:
         self._probers = [_Prober(self._work) for _ in range(min(NUM_PROBES, len(paths)))]
 
     def next_outcomes(self, timeout_s: float) -> dict[str, VideoOnDisk | str]:
-        """What has come to an end since; after a short while, possibly nothing."""
+        """Return the videos that have finished since; waits a short while and may return nothing."""
         outcomes = self._too_slow(timeout_s)
         try:
             name, outcome = self._done.get(timeout=min(timeout_s, 0.5))
@@ -247,7 +245,7 @@ def _probed(name: str, path: Path, image_rate: Fraction) -> VideoOnDisk | str:
         facts = video_facts(_source(path, image_rate))
     except MuleError as error:
         return str(error).removeprefix(f"{path}: ").rstrip(".")
-    except Exception as error:  # whatever a decoder makes of a damaged file is this file's problem alone
+    except Exception as error:  # a decoder may raise anything for a damaged file
         return f"{type(error).__name__}: {error}"
     length_s = None if facts.duration_s is None else float(facts.duration_s)
     return VideoOnDisk(name, path, length_s, facts.frame_rate, facts.rows, facts.cols)
@@ -261,7 +259,7 @@ def _parts_below(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
     leads_out = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).anchor
     if not path.parts or leads_out or "\0" in name:
-        raise VideoError(f"a video must be named by a path below the folder of videos; got {name!r}.")
+        raise VideoError(f"a video must be named by a path inside the folder of videos; got {name!r}.")
     return path.parts
 
 

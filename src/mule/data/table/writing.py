@@ -1,6 +1,5 @@
 """Write tables of actors and objects as CSV or Parquet. Names that could not be read back are refused."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from jaxtyping import Bool, Shaped
 
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
+from mule.core.text_rows import write_csv
 from mule.data.table.checks import spelled_twice
 from mule.data.table.table import (
     ACTION_SEPARATOR,
@@ -89,16 +89,11 @@ def _reads_back(name: str) -> bool:
 
 def _write(path: Path, columns: Columns) -> None:
     require_table_suffix(path)
-    write = _write_parquet if path.suffix.lower() == ".parquet" else _write_csv
-    write_file(path, lambda unfinished: write(unfinished, columns))
-
-
-def _write_csv(path: Path, columns: Columns) -> None:
+    if path.suffix.lower() == ".parquet":
+        write_file(path, lambda growing: _write_parquet(growing, columns))
+        return
     texts = [_number_texts(cells) if isinstance(cells, np.ndarray) else cells for cells in columns.values()]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*texts, strict=True))
+    write_csv(path, columns, zip(*texts, strict=True))
 
 
 def _write_parquet(path: Path, columns: Columns) -> None:

@@ -1,7 +1,7 @@
-"""I3D (Carreira and Zisserman, CVPR 2017): Inception-v1 with every square made a cube.
+"""I3D (Carreira and Zisserman, CVPR 2017): Inception-v1 with 3-D instead of 2-D kernels.
 
-Trained in TensorFlow, whose "SAME" padding gives the odd pixel to the far side; to be right at the border
-the padding here does so too. All maps are at least zero, so padding with zeros is right for max pooling.
+The weights come from TensorFlow, whose "SAME" padding puts the odd pixel on the far side; the padding here does the
+same. All maps are non-negative, so zero padding is correct for max pooling.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ STRIDES: dict[Endpoint, int] = {"mixed_4f": 16, "mixed_5c": 32}
 
 
 def same_padding(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """Zeros before and after each axis, last axis first, so that n becomes ⌈n / stride⌉ as in TensorFlow."""
+    """Return the zeros before and after each axis, last axis first, so that n becomes ⌈n / stride⌉ as in TensorFlow."""
     padding: list[int] = []
     for size, k, s in zip(reversed(sizes), reversed(kernel), reversed(stride), strict=True):
         total = max((-(-size // s) - 1) * s + k - size, 0)
@@ -44,12 +44,12 @@ def same_padding(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[i
 
 
 def same_max_pool(x: Tensor, kernel: tuple[int, int, int], stride: tuple[int, int, int]) -> Tensor:
-    """Max pooling of maps that are at least zero, under TensorFlow's padding."""
+    """Max-pool non-negative maps with TensorFlow's padding."""
     return F.max_pool3d(F.pad(x, same_padding(x.shape[2:], kernel, stride)), kernel, stride)
 
 
 class Unit(nn.Module):
-    """Convolution, batch norm without a scale, ReLU."""
+    """Convolution, batch norm without a scale, and ReLU."""
 
     def __init__(self, width_in: int, width_out: int, kernel: int = 1, stride: int = 1) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class Unit(nn.Module):
         self.norm = nn.BatchNorm3d(width_out, eps=1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """A map that is at least zero."""
+        """Return a non-negative map."""
         if self.conv.kernel_size != (1, 1, 1):
             x = F.pad(x, same_padding(x.shape[2:], self.conv.kernel_size, self.conv.stride))
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
 
 class Mixed(nn.Module):
-    """An Inception block: four views of one map, side by side."""
+    """An Inception block: four branches over one map."""
 
     def __init__(self, width_in: int, widths: tuple[int, tuple[int, int], tuple[int, int], int]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Mixed(nn.Module):
         self.width = plain + cubic1 + cubic2 + pooled
 
     def forward(self, x: Tensor) -> Tensor:
-        """The four views, concatenated."""
+        """Return the four branches, concatenated."""
         pooled = F.max_pool3d(x, kernel_size=3, stride=1, padding=1)
         return torch.cat([self.plain(x), self.cubic1(x), self.cubic2(x), self.pooled(pooled)], dim=1)
 
@@ -84,9 +84,9 @@ class Mixed(nn.Module):
 class I3D(nn.Module):
     """Inception-v1 in space and time, up to `endpoint`.
 
-    mixed_5c (1024 channels, an eighth of the frames, stride 32) is where the classifier sits; mixed_4f
-    (832 channels, a quarter of the frames, stride 16) shows small actors in more cells. With `also_mixed_4f` its map
-    stands beside that of mixed_5c, averaged over the four cells under each of its cells: 1856 channels at stride 32.
+    mixed_5c (1024 channels, an eighth of the frames, stride 32) feeds the classifier; mixed_4f (832 channels, a quarter
+    of the frames, stride 16) covers small actors with more cells. With `also_mixed_4f` its map, averaged over 2 × 2
+    cells, is returned beside that of mixed_5c: 1856 channels at stride 32.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class I3D(nn.Module):
     ) -> None:
         super().__init__()
         if also_mixed_4f and endpoint != "mixed_5c":
-            raise RangeError(f"mixed_4f can stand beside mixed_5c alone; got endpoint '{endpoint}'.")
+            raise RangeError(f"also_mixed_4f needs the endpoint 'mixed_5c'; got '{endpoint}'.")
         if num_classes is not None and endpoint != "mixed_5c":
             raise RangeError(f"I3D classifies at mixed_5c; got endpoint '{endpoint}'. Leave num_classes out.")
         self.conv_1a = Unit(3, 64, kernel=7, stride=2)
@@ -115,11 +115,11 @@ class I3D(nn.Module):
         self.also_mixed_4f = also_mixed_4f
         self.channels = width + (MIXED_4F_CHANNELS if also_mixed_4f else 0)
         self.head = None if num_classes is None else nn.Conv3d(width, num_classes, kernel_size=1)
-        # on a CPU this layout takes a tenth to a half off the time
+        # this memory layout is 10 to 50 % faster on a CPU
         nn.utils.convert_conv3d_weight_memory_format(self, torch.channels_last_3d)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The map of the endpoint, and that of mixed_4f after it if wanted."""
+        """Return the map of the endpoint, followed by that of mixed_4f with `also_mixed_4f`."""
         finer: tuple[Tensor, ...] = ()
         x = same_max_pool(self.conv_1a(clips), (1, 3, 3), (1, 2, 2))
         x = same_max_pool(self.conv_2c(self.conv_2b(x)), (1, 3, 3), (1, 2, 2))
@@ -132,7 +132,7 @@ class I3D(nn.Module):
         return FeatureMaps(maps=(x, *finer), stride=self.stride)
 
     def logits(self, features: FeatureMaps) -> Float[Tensor, "clips classes"]:
-        """The scores of the classification head, before softmax: those of every two frames, averaged."""
+        """Return the scores of the classification head, before softmax: the average over pairs of frames."""
         if self.head is None:
             raise RangeError("logits need a classification head; there is none. Build I3D with num_classes.")
         x = features.maps[0]

@@ -16,35 +16,35 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
+from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
-STAGES = ("res2", "res3", "res4", "res5")
-NUM_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-STAGE_WIDTHS = (256, 512, 1024, 2048)
-STEM_WIDTH = 64
-CHANNEL_RATIO = 8  # 1/β: the Fast pathway is this much thinner
-SLOW_TEMPORAL_KERNELS = (1, 1, 3, 3)  # the Slow pathway looks along time only from res4 on
+_NUM_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+_STAGE_WIDTHS = (256, 512, 1024, 2048)
+_STEM_WIDTH = 64
+CHANNEL_RATIO = 8  # 1/β: the Fast pathway has this many times fewer channels
+SLOW_TEMPORAL_KERNELS = (1, 1, 3, 3)  # the Slow pathway has temporal kernels only from res4 on
 FAST_TEMPORAL_KERNELS = (3, 3, 3, 3)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One published SlowFast: what differs between networks whose weights can be had."""
+    """Differences between the SlowFast networks with published weights."""
 
     depth: int = 50
     """Layers of the residual network: 50 or 101."""
     lateral_kernel: int = 7
-    """Frames of the Fast pathway that one lateral connection sees."""
+    """Frames of the Fast pathway that a lateral connection covers."""
     lateral_norm: bool = True
-    """Whether batch norm and ReLU follow the lateral convolution (not in ACAR's R101 nor in mmaction2)."""
+    """Whether batch norm and ReLU follow the lateral convolution (not in ACAR's R101 and mmaction2)."""
     alpha: int = 4
     """Frames of the Fast pathway per frame of the Slow one."""
     slow_spans_clip: bool = True
-    """Slow frames lie evenly from the first to the last (PySlowFast, ACAR), or are every α-th (the paper)."""
+    """Whether Slow frames are spread evenly from first to last (PySlowFast, ACAR) or are every α-th (the paper)."""
     num_temporal_blocks_res4: int | None = None
-    """How many blocks of res4, from the first, look along time; None means all."""
+    """Number of first blocks of res4 with temporal kernels; None means all."""
     nonlocal_after_res4: tuple[int, ...] = ()
-    """Blocks of the Slow pathway's res4 that a non-local block follows."""
+    """Blocks of the Slow pathway's res4 that are followed by a non-local block."""
 
 
 R50_8X8 = Variant()
@@ -56,7 +56,7 @@ R101_50_50_NONLOCAL = Variant(
 
 
 class Stem(nn.Module):
-    """conv1 and pool1: a quarter of the rows and columns, every frame."""
+    """conv1 and pool1: a quarter of the rows and columns, all frames."""
 
     def __init__(self, channels: int, temporal_kernel: int) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ class Stem(nn.Module):
         self.norm = nn.BatchNorm3d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The first feature map of a pathway."""
+        """Return the first feature map of a pathway."""
         x = F.relu(self.norm(self.conv(x)), inplace=True)
         return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))
 
 
-class Bottleneck(nn.Module):
+class TemporalBottleneck(ResidualBlock):
     """Residual block: (time × 1 × 1), (1 × 3 × 3), (1 × 1 × 1), the middle one with stride or dilation."""
 
     def __init__(
@@ -98,17 +98,9 @@ class Bottleneck(nn.Module):
             conv = nn.Conv3d(width_in, width_out, 1, stride=(1, stride, stride), bias=False)
             self.shortcut = nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm3d(width_out)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The input plus what the three convolutions add to it."""
-        y = F.relu(self.a_norm(self.a(x)), inplace=True)
-        y = F.relu(self.b_norm(self.b(y)), inplace=True)
-        y = self.c_norm(self.c(y))
-        y += self.shortcut(x)
-        return F.relu(y, inplace=True)
-
 
 class NonLocal(nn.Module):
-    """Every place adds what it finds at all places, weighted by dot product (Wang et al., CVPR 2018)."""
+    """Adds to every place a sum over all places, weighted by dot product (Wang et al., CVPR 2018)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,18 +110,19 @@ class NonLocal(nn.Module):
         self.g = nn.Conv3d(width, inner, kernel_size=1)
         self.out = nn.Conv3d(inner, width, kernel_size=1)
         self.norm = nn.BatchNorm3d(width)
+        nn.init.zeros_(self.norm.weight)  # starts as the identity
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input plus the sum over all places, these thinned by 2 × 2 × 2 max pooling."""
+        """Return the input plus the weighted sum over all places, after 2 × 2 × 2 max pooling."""
         pooled = F.max_pool3d(x, kernel_size=2, stride=2)
         theta, phi, g = (each.flatten(2) for each in (self.theta(x), self.phi(pooled), self.g(pooled)))
         affinity = theta.transpose(1, 2) @ phi / phi.shape[2]  # (clips, places, pooled places)
-        found = (g @ affinity.transpose(1, 2)).unflatten(2, x.shape[2:])
-        return x + self.norm(self.out(found))
+        attended = (g @ affinity.transpose(1, 2)).unflatten(2, x.shape[2:])
+        return x + self.norm(self.out(attended))
 
 
 class Lateral(nn.Module):
-    """Fast to Slow: a time-strided convolution that brings the Fast frames down to the Slow rate."""
+    """Fast to Slow: a convolution with temporal stride that reduces the Fast frames to the Slow rate."""
 
     def __init__(self, channels: int, variant: Variant) -> None:
         super().__init__()
@@ -139,13 +132,13 @@ class Lateral(nn.Module):
         self.norm = nn.BatchNorm3d(2 * channels) if variant.lateral_norm else None
 
     def forward(self, fast: Tensor) -> Tensor:
-        """What the Slow pathway gets to see of the Fast one."""
+        """Return the Fast features for the Slow pathway."""
         y = self.conv(fast)
         return y if self.norm is None else F.relu(self.norm(y), inplace=True)
 
 
 def slow_frame_positions(num_frames: int, variant: Variant) -> Int[Tensor, " frames"]:
-    """Which frames of a clip the Slow pathway sees."""
+    """Return the positions of the Slow pathway's frames in a clip."""
     if num_frames == 0 or num_frames % variant.alpha:
         raise ShapeError(
             f"a SlowFast clip needs a multiple of alpha = {variant.alpha} frames; got {num_frames}. "
@@ -157,7 +150,7 @@ def slow_frame_positions(num_frames: int, variant: Variant) -> Int[Tensor, " fra
 
 
 def _temporal_kernels(stage: str, kernel: int, variant: Variant) -> list[int]:
-    num_blocks = NUM_BLOCKS[variant.depth][STAGES.index(stage)]
+    num_blocks = _NUM_BLOCKS[variant.depth][STAGES.index(stage)]
     limit = variant.num_temporal_blocks_res4
     num_temporal = num_blocks if stage != "res4" or limit is None else limit
     return [kernel] * num_temporal + [1] * (num_blocks - num_temporal)
@@ -174,7 +167,7 @@ def _stage(
     width_in, width_out = widths
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
     for index, temporal_kernel in enumerate(temporal_kernels):
-        blocks[str(index)] = Bottleneck(width_in, width_out, temporal_kernel, stride, dilation)
+        blocks[str(index)] = TemporalBottleneck(width_in, width_out, temporal_kernel, stride, dilation)
         if index in nonlocal_after:
             blocks[f"nonlocal{index}"] = NonLocal(width_out)
         width_in, stride = width_out, 1
@@ -187,12 +180,12 @@ class Pathway(nn.ModuleDict):
     def __init__(self, variant: Variant, *, is_slow: bool, res5_stride: int, res5_dilation: int) -> None:
         thinner = 1 if is_slow else CHANNEL_RATIO
         kernels = SLOW_TEMPORAL_KERNELS if is_slow else FAST_TEMPORAL_KERNELS
-        width = STEM_WIDTH // thinner
+        width = _STEM_WIDTH // thinner
         super().__init__({"conv1": Stem(width, temporal_kernel=1 if is_slow else 5)})
         strides, dilations = (1, 2, 2, res5_stride), (1, 1, 1, res5_dilation)
         for index, stage in enumerate(STAGES):
             laterals = 2 * width // CHANNEL_RATIO if is_slow else 0
-            widths = (width + laterals, STAGE_WIDTHS[index] // thinner)
+            widths = (width + laterals, _STAGE_WIDTHS[index] // thinner)
             self[stage] = _stage(
                 widths,
                 _temporal_kernels(stage, kernels[index], variant),
@@ -204,10 +197,10 @@ class Pathway(nn.ModuleDict):
 
 
 class SlowFast(nn.Module):
-    """The two pathways and their lateral connections; for classification also a linear head.
+    """The two pathways and their lateral connections, optionally with a linear classification head.
 
-    `res5_stride=1, res5_dilation=2` keeps the feature map at a sixteenth of the input, as detection on AVA
-    needs (mmaction2 trains with dilation 1); 2 and 1 are the network of Table 1.
+    `res5_stride=1, res5_dilation=2` keeps the feature map at a sixteenth of the input, as needed for detection on AVA
+    (mmaction2 trains with dilation 1); 2 and 1 give the network of Table 1.
     """
 
     def __init__(
@@ -221,21 +214,19 @@ class SlowFast(nn.Module):
         super().__init__()
         self.variant = variant
         self.stride = 16 * res5_stride
-        self.channels = STAGE_WIDTHS[-1] + STAGE_WIDTHS[-1] // CHANNEL_RATIO
+        self.channels = _STAGE_WIDTHS[-1] + _STAGE_WIDTHS[-1] // CHANNEL_RATIO
         res5 = {"res5_stride": res5_stride, "res5_dilation": res5_dilation}
         self.slow = Pathway(variant, is_slow=True, **res5)
         self.fast = Pathway(variant, is_slow=False, **res5)
-        fast_widths = [width // CHANNEL_RATIO for width in (STEM_WIDTH, *STAGE_WIDTHS[:-1])]
+        fast_widths = [width // CHANNEL_RATIO for width in (_STEM_WIDTH, *_STAGE_WIDTHS[:-1])]
         self.lateral = nn.ModuleDict(
             {stage: Lateral(width, variant) for stage, width in zip(STAGES, fast_widths, strict=True)}
         )
         self.head = None if num_classes is None else nn.Linear(self.channels, num_classes)
-        self._initialise()
-        # on a CPU this layout takes a tenth to a half off the time
-        nn.utils.convert_conv3d_weight_memory_format(self, torch.channels_last_3d)
+        initialise_residual(self)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The maps of both pathways, Slow first, from clips at the frame rate of the Fast one."""
+        """Return the maps of both pathways, Slow first, from clips at the Fast frame rate."""
         positions = slow_frame_positions(clips.shape[2], self.variant).to(clips.device)
         return self.from_pathways(clips.index_select(2, positions), clips)
 
@@ -244,7 +235,7 @@ class SlowFast(nn.Module):
         slow: Float[Tensor, "clips 3 _slow_frames rows cols"],
         fast: Float[Tensor, "clips 3 _fast_frames rows cols"],
     ) -> FeatureMaps:
-        """The maps of both pathways, Slow first, when the frames of each have been chosen already."""
+        """Return the maps of both pathways, Slow first, from the frames of each."""
         slow, fast = self.slow["conv1"](slow), self.fast["conv1"](fast)
         for stage in STAGES:
             slow = torch.cat([slow, self.lateral[stage](fast)], dim=1)
@@ -252,21 +243,9 @@ class SlowFast(nn.Module):
         return FeatureMaps(maps=(slow, fast), stride=self.stride)
 
     def logits(self, features: FeatureMaps) -> Float[Tensor, "clips classes"]:
-        """The scores of the classification head, before softmax, for the average over time and space."""
+        """Return the scores of the classification head, before softmax, of the average over time and space."""
         if self.head is None:
             raise RangeError(
                 "logits need a classification head; there is none. Build SlowFast with num_classes."
             )
         return self.head(torch.cat([each.mean(dim=(2, 3, 4)) for each in features.maps], dim=1))
-
-    def _initialise(self) -> None:
-        """As the authors do: He initialisation, and residual branches that start at zero."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv3d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.01)
-            elif isinstance(module, Bottleneck):
-                nn.init.zeros_(module.c_norm.weight)
-            elif isinstance(module, NonLocal):
-                nn.init.zeros_(module.norm.weight)

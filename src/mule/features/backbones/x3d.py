@@ -1,6 +1,6 @@
 """X3D (Feichtenhofer, CVPR 2020): a thin residual network, widened and deepened step by step.
 
-One network per pair of factors; XS, S and M differ only in the clips they are given:
+Each pair of factors is one network; XS, S and M differ only in their clips:
 
             width  depth   frames × stride   pixels   parameters
     XS, S, M  2.0    2.2   4×12 13×6 16×5   160 160 224   3.79 M
@@ -11,18 +11,17 @@ One network per pair of factors; XS, S and M differ only in the clips they are g
 import math
 from collections import OrderedDict
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import RangeError
+from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
-STAGES = ("res2", "res3", "res4", "res5")
-NUM_BLOCKS = (1, 2, 5, 3)  # before the depth factor
-STAGE_WIDTHS = (12, 24, 48, 96)  # before the width factor; the stem is as wide as res2
-EXPANSION = 2.25  # inner width of a block over its outer width
+_NUM_BLOCKS = (1, 2, 5, 3)  # before the depth factor
+_STAGE_WIDTHS = (12, 24, 48, 96)  # before the width factor; the stem is as wide as res2
+EXPANSION = 2.25  # inner width of a block divided by its outer width
 SQUEEZE = 0.0625
 HEAD_WIDTH = 2048
 
@@ -31,13 +30,13 @@ FACTORS = {"XS": (2.0, 2.2), "S": (2.0, 2.2), "M": (2.0, 2.2), "L": (2.0, 5.0), 
 
 
 def rounded_width(width: float) -> int:
-    """The multiple of eight nearest to a width, at least 8, and never more than a tenth below it."""
+    """Return the multiple of eight nearest to a width, at least 8 and at most a tenth below it."""
     rounded = max(8, int(width + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * width else rounded
 
 
 class SqueezeExcitation(nn.Module):
-    """Channels weighed by what the whole clip shows."""
+    """Weights channels by their mean over the whole clip."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,13 +45,13 @@ class SqueezeExcitation(nn.Module):
         self.excite = nn.Conv3d(squeezed, width, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input, each channel times a number between 0 and 1."""
+        """Multiply each channel by a number between 0 and 1."""
         mean = x.mean(dim=(2, 3, 4), keepdim=True)
         return x * self.excite(F.relu(self.squeeze(mean), inplace=True)).sigmoid()
 
 
-class Block(nn.Module):
-    """Inverted bottleneck: 1×1×1 wider, 3×3×3 per channel, 1×1×1 back; squeeze-and-excitation in some."""
+class InvertedBottleneck(ResidualBlock):
+    """1×1×1 to a wider map, 3×3×3 per channel, 1×1×1 back; optionally with squeeze-and-excitation."""
 
     def __init__(
         self,
@@ -88,17 +87,13 @@ class Block(nn.Module):
             if width_in != width_out or shortcut_norm:
                 self.shortcut.norm = nn.BatchNorm3d(width_out)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The input plus what the three convolutions add to it."""
-        y = F.relu(self.a_norm(self.a(x)), inplace=True)
-        y = F.silu(self.se(self.b_norm(self.b(y))), inplace=True)
-        y = self.c_norm(self.c(y))
-        y += self.shortcut(x)
-        return F.relu(y, inplace=True)
+    def activate(self, y: Tensor) -> Tensor:
+        """Apply squeeze-and-excitation and SiLU after `b`."""
+        return F.silu(self.se(y), inplace=True)
 
 
-class Stem(nn.Module):
-    """conv1: across the picture first, then along time in each channel by itself."""
+class X3DStem(nn.Module):
+    """conv1: a spatial convolution, then a temporal one per channel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -107,12 +102,12 @@ class Stem(nn.Module):
         self.norm = nn.BatchNorm3d(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The first feature map, at half the rows and columns."""
+        """Return the first feature map, at half the rows and columns."""
         return F.relu(self.norm(self.temporal(self.spatial(x))), inplace=True)
 
 
-class Head(nn.Module):
-    """conv5, average over the clip, and two linear maps: only for classification."""
+class X3DHead(nn.Module):
+    """Classification head: conv5, average over the clip, and two linear layers."""
 
     def __init__(self, width: int, num_classes: int) -> None:
         super().__init__()
@@ -123,17 +118,17 @@ class Head(nn.Module):
         self.projection = nn.Linear(HEAD_WIDTH, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores before softmax."""
+        """Return scores before softmax."""
         x = F.relu(self.conv5_norm(self.conv5(x)), inplace=True).mean(dim=(2, 3, 4), keepdim=True)
         return self.projection(F.relu(self.lin5(x), inplace=True).flatten(1))
 
 
 class X3D(nn.Module):
-    """Stem and res2 to res5; every stage halves rows and columns, none of them shortens time.
+    """Stem and res2 to res5; every stage halves rows and columns and keeps all frames.
 
-    `res5_stride=1, res5_dilation=2` keeps the map at a sixteenth of the input, so that small actors cover
-    more than one cell. `shortcut_norm` puts a batch norm on the shortcut of res2 too: PySlowFast's weights
-    have one there, pytorchvideo's do not.
+    `res5_stride=1, res5_dilation=2` keeps the map at a sixteenth of the input, so that small actors cover more than
+    one cell. `shortcut_norm` adds a batch norm to the shortcut of res2, as in PySlowFast's weights but not in
+    pytorchvideo's.
     """
 
     def __init__(
@@ -148,14 +143,14 @@ class X3D(nn.Module):
         super().__init__()
         width_factor, depth_factor = factors
         strides, dilations = (2, 2, 2, res5_stride), (1, 1, 1, res5_dilation)
-        width = rounded_width(STAGE_WIDTHS[0] * width_factor)
-        self.conv1 = Stem(width)
+        width = rounded_width(_STAGE_WIDTHS[0] * width_factor)
+        self.conv1 = X3DStem(width)
         self.stages = nn.ModuleDict()
         for index, stage in enumerate(STAGES):
-            wider = rounded_width(STAGE_WIDTHS[index] * width_factor)
+            wider = rounded_width(_STAGE_WIDTHS[index] * width_factor)
             blocks: OrderedDict[str, nn.Module] = OrderedDict()
-            for block in range(math.ceil(NUM_BLOCKS[index] * depth_factor)):
-                blocks[str(block)] = Block(
+            for block in range(math.ceil(_NUM_BLOCKS[index] * depth_factor)):
+                blocks[str(block)] = InvertedBottleneck(
                     wider if block else width,
                     wider,
                     stride=1 if block else strides[index],
@@ -167,30 +162,18 @@ class X3D(nn.Module):
             width = wider
         self.stride = 16 * res5_stride
         self.channels = width
-        self.head = None if num_classes is None else Head(width, num_classes)
-        self._initialise()
-        # on a CPU this layout takes a tenth to a half off the time
-        nn.utils.convert_conv3d_weight_memory_format(self, torch.channels_last_3d)
+        self.head = None if num_classes is None else X3DHead(width, num_classes)
+        initialise_residual(self)
 
     def forward(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The map of res5, with as many frames as the clip."""
+        """Return the map of res5, with all frames of the clip."""
         x = self.conv1(clips)
         for stage in STAGES:
             x = self.stages[stage](x)
         return FeatureMaps(maps=(x,), stride=self.stride)
 
     def logits(self, features: FeatureMaps) -> Float[Tensor, "clips classes"]:
-        """The scores of the classification head, before softmax."""
+        """Return the scores of the classification head, before softmax."""
         if self.head is None:
             raise RangeError("logits need a classification head; there is none. Build X3D with num_classes.")
         return self.head(features.maps[0])
-
-    def _initialise(self) -> None:
-        """As the authors do: He initialisation, and residual branches that start at zero."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv3d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.01)
-            elif isinstance(module, Block):
-                nn.init.zeros_(module.c_norm.weight)

@@ -1,9 +1,7 @@
-"""What a weight card says: where published weights are, which backbone they fit, what they expect and scored.
+"""Cards of published weights: address, backbone, expected input and reported score.
 
-The published weights that fit our backbones, one card each.
-
-Addresses, scores and inputs are those of the publishers' own tables and test settings; where there are no
-scores or addresses, none are given. Numbers of tensors follow from the networks and are tested against them.
+Addresses, scores and inputs come from the publishers' tables and test settings. Numbers of tensors follow from the
+networks and are tested against them.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +33,7 @@ from mule.video.transforms import (
 
 Backbone = SlowFast | X3D | CSN | I3D
 BackboneName = Literal["slowfast", "x3d", "csn", "i3d"]
-Source = Literal["pytorchvideo", "pyslowfast", "caffe2", "mmaction2", "acar", "jax"]
+Publisher = Literal["pytorchvideo", "pyslowfast", "caffe2", "mmaction2", "acar", "jax"]
 
 BACKBONES: Mapping[BackboneName, Callable[..., Backbone]] = {
     "slowfast": SlowFast,
@@ -54,39 +52,38 @@ NORMALISATIONS: Mapping[str, Normalisation] = {
 
 @dataclass(frozen=True)
 class ClipInput:
-    """What a clip must be for these weights, as their publisher tests them."""
+    """The clips that these weights expect, as in their publisher's tests."""
 
     num_frames: int
     stride_frames: int
     short_side_px: int
     crop_px: int | None
-    """Side of the square that is cut out; None keeps the whole frame, as AVA is tested."""
+    """Side of the square crop; None keeps the whole frame, as in tests on AVA."""
     normalisation: str = "slowfast"
     """A key of `NORMALISATIONS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightCard:
-    """One published file of weights.
+    """A published file of weights.
 
     Attributes:
-        options: Arguments of the backbone's constructor, all but `num_classes`.
-        source: Who named the tensors; with `backbone` it picks the key map.
-        num_tensors: Tensors of backbone and head in the file. Batch counters are among them, except in caffe2
-            files, which have none.
-        num_classes: Outputs of the classification head; None if the file has none that fits.
-        label_map: What these outputs are: kinetics400, ava80 (output i is AVA's action i + 1) or
+        options: Arguments of the backbone's constructor, except `num_classes`.
+        source: The project that named the tensors; with `backbone` it selects the key map.
+        num_tensors: Tensors of backbone and head in the file, including batch counters (caffe2 files have none).
+        num_classes: Outputs of the classification head; None if the file has no usable one.
+        label_map: Meaning of the outputs: kinetics400, ava80 (output i is AVA's action i + 1) or
             background_ava80 (output i is AVA's action i).
-        address: None where a file cannot be had by one plain request; `note` then says where it is.
-        hash_prefix: First digits of the SHA-256 checksum, where the publisher writes them into the file's name.
-        score: What the publisher reports, in percent, of `measure`.
-        key_prefix: What is missing before each key of the file for the key map to know it.
+        address: URL, or None if a plain request cannot fetch the file; see `note`.
+        hash_prefix: First digits of the SHA-256 checksum, if the publisher puts them into the file name.
+        score: Reported value of `measure`, in percent.
+        key_prefix: Prefix to add to the keys of the file before the key map.
     """
 
     name: str
     backbone: BackboneName
     options: Mapping[str, Any] = field(hash=False)
-    source: Source
+    source: Publisher
     num_tensors: int
     clip: ClipInput
     licence: str
@@ -101,14 +98,14 @@ class WeightCard:
     note: str = ""
 
     def our_name(self, key: str) -> str | None:
-        """Our name for a key of the file; None if it holds nothing of the backbone or its head."""
+        """Return our name of a key in the file; None if it does not belong to the backbone or its head."""
         return KEY_MAPS[self.backbone, self.source](self.key_prefix + key)
 
 
 def build_backbone(card: WeightCard, *, with_head: bool = False, **overrides: Any) -> Backbone:  # noqa: ANN401
-    """The backbone of a card, without weights; `overrides` replace its options (`res5_stride=1`, say)."""
+    """Build the backbone of a card without weights; `overrides` replace its options, such as `res5_stride=1`."""
     if with_head and card.num_classes is None:
-        raise WeightsError(f"card '{card.name}' promises no classification head. Build without one.")
+        raise WeightsError(f"card '{card.name}' has no classification head. Build without one.")
     options = {**card.options, **overrides, "num_classes": card.num_classes if with_head else None}
     return BACKBONES[card.backbone](**options)
 
@@ -120,7 +117,7 @@ _FACEBOOK = "https://dl.fbaipublicfiles.com"
 _OPENMMLAB = "https://download.openmmlab.com/mmaction"
 _DILATED = {"res5_stride": 1, "res5_dilation": 2}
 _XS, _S, _M, _L = ({"factors": FACTORS[size]} for size in ("XS", "S", "M", "L"))
-# mmaction2 has no norm between Fast and Slow, takes every α-th frame, and its kernel is 7 at any depth
+# mmaction2 has no norm in lateral connections, uses every α-th frame, and a kernel of 7 at any depth
 _MMACTION2_R50 = Variant(lateral_norm=False, slow_spans_clip=False)
 _MMACTION2_R101 = Variant(depth=101, lateral_norm=False, slow_spans_clip=False)
 _ACAR_R101 = Variant(depth=101, lateral_kernel=5, lateral_norm=False, slow_spans_clip=False)
@@ -136,7 +133,7 @@ def _ava(num_frames: int, normalisation: str = "slowfast") -> ClipInput:
 
 def _on_kinetics(
     name: str,
-    fits: tuple[BackboneName, Mapping[str, Any], Source],
+    fits: tuple[BackboneName, Mapping[str, Any], Publisher],
     num_tensors: int,
     clip: ClipInput,
     score: float,
@@ -180,7 +177,9 @@ def _pyslowfast_x3d(
     return _on_kinetics(f"pyslowfast_{file}", fits, num_tensors, clip, score, address)
 
 
-def _pyslowfast_ava(file: str, source: Source, num_tensors: int, num_frames: int, score: float) -> WeightCard:
+def _pyslowfast_ava(
+    file: str, source: Publisher, num_tensors: int, num_frames: int, score: float
+) -> WeightCard:
     address = f"{_FACEBOOK}/pyslowfast/model_zoo/ava/{file}.pkl"
     fits = ("slowfast", {"variant": R101_50_50_NONLOCAL, **_DILATED}, source)
     return replace(
@@ -323,7 +322,7 @@ _MMACTION2 = (
         address=f"{_OPENMMLAB}/recognition/csn/ircsn_from_scratch_r152_ig65m_20200807-771c4135.pth",
         hash_prefix="771c4135",
         key_prefix="backbone.",
-        note="Trained on IG-65M alone; the backbone without a head.",
+        note="Trained on IG-65M only; the backbone without a head.",
     ),
 )
 
@@ -382,11 +381,11 @@ _I3D = WeightCard(
 WEIGHT_CARDS: Mapping[str, WeightCard] = MappingProxyType(
     {card.name: card for card in (*_PYTORCHVIDEO, *_PYSLOWFAST, *_MMACTION2, *_ACAR, _I3D)}
 )
-"""The cards, by name."""
+"""All cards by name."""
 
 
 def find_card(name: str) -> WeightCard:
-    """The card of that name."""
+    """Return the card of that name."""
     if name not in WEIGHT_CARDS:
         raise WeightsError(
             f"there must be a card of that name; got '{name}'. Cards: {', '.join(WEIGHT_CARDS)}."

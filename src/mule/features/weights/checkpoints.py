@@ -1,6 +1,6 @@
-"""Tensors by name from a file of weights, without running anything that the file asks for.
+"""Read tensors by name from a file of weights without running any code in it.
 
-Four formats, told apart by their first bytes and not by the file's name, which publishers do not agree on:
+The format is recognised by the first bytes, because publishers use different file names:
 
     torch zip        torch.save since 1.6: .pth .pt .pyth, and one .pkl
     torch pickle     torch.save before
@@ -27,7 +27,7 @@ from mule.core.errors import WeightsError
 Format = Literal["torch zip", "torch pickle", "caffe2 pickle", "safetensors"]
 
 TENSORS_UNDER = ("state_dict", "model_state", "blobs")
-"""Where a checkpoint keeps its tensors: mmaction2 and ACAR-Net; PySlowFast and pytorchvideo; caffe2."""
+"""Key of the tensors in a checkpoint: mmaction2 and ACAR-Net; PySlowFast and pytorchvideo; caffe2."""
 
 _ZIP_START = b"PK\x03\x04"
 _TORCH_PICKLE_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -36,36 +36,36 @@ _TEXT_START = re.compile(rb"[\x09\x0a\x0d\x20-\x7e\x80-\xff]+")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """The tensors of one file, by the names their publisher gave them."""
+class WeightFile:
+    """The tensors of one file by the publisher's names."""
 
     path: Path
     format: Format
     tensors: Mapping[str, Tensor]
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The tensors of a file in any of the four formats.
+def read_checkpoint(path: Path) -> WeightFile:
+    """Read the tensors of a file in any of the four formats.
 
     Raises:
-        WeightsError: the file is damaged, holds no tensors, or wants something run.
+        WeightsError: the file is damaged, holds no tensors, or tries to run code.
     """
     if not path.is_file():
         raise WeightsError(f"{path}: must be a file of weights; there is no such file.")
     try:
         kind = _format_of(path)
-        found = _tensors_in(_READERS[kind](path))
+        content = _tensors_in(_READERS[kind](path))
     except WeightsError:
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
         raise _unreadable(path, error) from error
-    tensors = {name.removeprefix("module."): value for name, value in found.items()}
+    tensors = {name.removeprefix("module."): value for name, value in content.items()}
     if not tensors:
         raise WeightsError(
             f"{path}: weights must hold tensors by name, bare or under {', '.join(TENSORS_UNDER)}; none were "
             f"found in this {kind}. Is it another file of the same project?"
         )
-    return Checkpoint(path, kind, tensors)
+    return WeightFile(path, kind, tensors)
 
 
 def _format_of(path: Path) -> Format:
@@ -83,7 +83,7 @@ def _format_of(path: Path) -> Format:
     if not start:
         what = "an empty file"
     elif re.match(rb"\s*<(!doctype|html|\?xml)", start, re.IGNORECASE):
-        what = "a web page, as a site gives that asks before it sends a file"
+        what = "a web page, probably a confirmation page of the site"
     elif _TEXT_START.fullmatch(start):
         what = "text"
     raise WeightsError(
@@ -109,7 +109,7 @@ def _refused(path: Path, name: str) -> WeightsError:
 
 
 def _tensors_in(content: object) -> dict[str, Tensor]:
-    """What is a tensor, or an array of numbers, among the named values of a checkpoint."""
+    """Return the tensors and arrays of numbers among the named values of a checkpoint."""
     if not isinstance(content, Mapping):
         return {}
     for key in TENSORS_UNDER:
@@ -130,7 +130,7 @@ def _as_tensor(value: object) -> Tensor | None:
 
 
 class _Inert:
-    """Stands for an object of the training program that no tensor depends on; takes anything, keeps nothing."""
+    """Replaces an object of the training program that no tensor depends on; ignores its content."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -139,8 +139,8 @@ class _Inert:
         pass
 
 
-# PySlowFast, ACAR-Net and mmaction2 save settings and histories beside the tensors. Their classes are neither
-# imported nor needed: a dict or nothing takes their place. Any other class is refused.
+# PySlowFast, ACAR-Net and mmaction2 save settings and histories beside the tensors. Their classes are not needed: a
+# dict or an inert object replaces them. Any other class is refused.
 _STAND_INS: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
     (OrderedDict, "yacs.config.CfgNode"),
     (OrderedDict, "fvcore.common.config.CfgNode"),
@@ -160,14 +160,14 @@ _STAND_INS: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
 
 def _read_torch(path: Path) -> object:
     with warnings.catch_warnings(), torch.serialization.safe_globals(_STAND_INS):
-        warnings.simplefilter("ignore")  # about pickle protocols it may not know; then it fails, and says so
+        warnings.simplefilter("ignore")  # about unknown pickle protocols, which raise an error anyway
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
 # --- caffe2: pickled numpy arrays ------------------------------------------------------------------------
 #
-# numpy would rebuild them itself, and would believe whatever a pickle says of a dtype's fields and flags. So
-# what the pickle says is only noted here, and the numbers are read from their bytes.
+# numpy would rebuild them itself and trust a pickle's dtype fields and flags. Here the pickle is only parsed, and the
+# numbers are read from their bytes.
 
 
 class _NotedDtype:
@@ -179,7 +179,7 @@ class _NotedDtype:
 
 
 class _NotedArray:
-    array: np.ndarray | None = None  # of numbers; other arrays are no weights
+    array: np.ndarray | None = None  # only arrays of numbers can be weights
 
     def __init__(self, *_: object) -> None:
         pass
@@ -206,14 +206,14 @@ _CAFFE2_GLOBALS: Mapping[str, object] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads numpy arrays and plain containers; whatever else a pickle names is refused before it is looked up."""
+    """Reads numpy arrays and plain containers; refuses any other global before it is looked up."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         super().__init__(file, encoding="latin1")  # the files were written by Python 2
         self._path = path
 
     def find_class(self, module_name: str, global_name: str) -> object:
-        """The stand-in for a global that arrays need."""
+        """Return the replacement of a global that arrays need."""
         name = f"{module_name}.{global_name}"
         if name not in _CAFFE2_GLOBALS:
             raise _refused(self._path, name)

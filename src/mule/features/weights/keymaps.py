@@ -1,9 +1,9 @@
-"""How others name the tensors of these backbones, and what they are called here.
+"""Key maps: the names of tensors in other projects' checkpoints, and in our state dicts.
 
-A key map takes one key of a foreign checkpoint and gives the key of our state dict, or None when the key holds
-nothing of the backbone or its classification head (optimiser state, another head, a learning rate). It is a
-table of rules: a template of their name, and of ours. `words` says what may stand in braces and what it becomes;
-{block}, which is in no table, is a number and stays.
+A key map turns a key of a foreign checkpoint into the key of our state dict, or None if the key does not belong to the
+backbone or its classification head (optimiser state, another head, a learning rate). It is a table of rules: a
+template of the foreign name, and one of ours. `words` lists what may replace each token in braces, and what it
+becomes; {block}, which has no table, is a number and stays.
 """
 
 import re
@@ -20,19 +20,19 @@ _TORCH_LEAVES = {
 
 @dataclass(frozen=True)
 class KeyMap:
-    """Rules that together name every tensor of one backbone in one foreign format."""
+    """Rules for every tensor of one backbone in one foreign format."""
 
     words: Words
     rules: Mapping[str, str]
     prefixes: Sequence[str] = ("",)
-    """What may stand before every key: the names of wrappers."""
+    """Possible prefixes of every key: names of wrappers."""
 
     def __call__(self, key: str) -> str | None:
-        """Our name for a foreign key; None if no rule knows it."""
+        """Return our name of a foreign key; None if no rule matches."""
         for pattern, ours in self._patterns:
             if match := pattern.fullmatch(key):
-                found = match.groupdict()
-                return ours.format_map({token: self._become(token, word) for token, word in found.items()})
+                words = match.groupdict()
+                return ours.format_map({token: self._become(token, word) for token, word in words.items()})
         return None
 
     def _become(self, token: str, word: str) -> str:
@@ -59,7 +59,7 @@ _NUMBERED_FROM_2 = {"2": "res2", "3": "res3", "4": "res4", "5": "res5"}
 _PATHS = {"0": "slow", "1": "fast"}
 _NAMED_PATHS = {"slow": "slow", "fast": "fast"}
 
-# How each project names the three convolutions of a residual block, and their norms
+# Names of the three convolutions of a residual block and their norms, by project
 _PYSLOWFAST_LAYERS = {"a": "a", "a_bn": "a_norm", "b": "b", "b_bn": "b_norm", "c": "c", "c_bn": "c_norm"}
 _PYTORCHVIDEO_LAYERS = {
     "conv_a": "a",
@@ -75,7 +75,7 @@ _MMACTION2_LAYERS = {
     "conv1.bn": "a_norm",
     "conv2.conv": "b",
     "conv2.bn": "b_norm",
-    "conv2.0.conv": "b",  # CSN keeps its depthwise convolution in a sequence of one
+    "conv2.0.conv": "b",  # CSN has its depthwise convolution in a sequence of one
     "conv2.0.bn": "b_norm",
     "conv3.conv": "c",
     "conv3.bn": "c_norm",
@@ -169,7 +169,7 @@ SLOWFAST_FROM_ACAR = KeyMap(
         "path": _NAMED_PATHS,
         "stage": _NUMBERED_FROM_1,
         "conv": {"conv1": "conv", "bn1": "norm"},
-        "fuse": {"": "conv", "0.": "conv", "1.": "norm"},  # R101's connections are a bare convolution
+        "fuse": {"": "conv", "0.": "conv", "1.": "norm"},  # in R101 a connection is only a convolution
         "layer": _ACAR_LAYERS,
         "shortcut": {"downsample.0": "conv", "downsample_bn": "norm"},
         "leaf": _TORCH_LEAVES,
@@ -205,7 +205,7 @@ SLOWFAST_FROM_MMACTION2 = KeyMap(
 
 X3D_FROM_PYTORCHVIDEO = KeyMap(
     words={
-        # upstream hands the spatial convolution over as conv_t and the temporal one as conv_xy
+        # upstream calls the spatial convolution conv_t and the temporal one conv_xy
         "stem": {"conv.conv_t": "spatial", "conv.conv_xy": "temporal", "norm": "norm"},
         "stage": _NUMBERED_FROM_1,
         "layer": {**_PYTORCHVIDEO_LAYERS, "norm_b.0": "b_norm"},
@@ -319,4 +319,4 @@ KEY_MAPS: Mapping[tuple[str, str], Callable[[str], str | None]] = {
     ("csn", "mmaction2"): CSN_FROM_MMACTION2,
     ("i3d", "jax"): I3D_FROM_JAX,
 }
-"""Our name for one foreign key, by backbone and by who wrote the checkpoint."""
+"""Key maps by backbone and publisher."""

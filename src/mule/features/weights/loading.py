@@ -1,4 +1,4 @@
-"""Published weights into our backbones: all that the card promises, or nothing."""
+"""Load published weights into our backbones: everything that the card lists, or nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 from mule.core.errors import WeightsError
 from mule.core.files import cache_folder, sha256_of
 from mule.features.weights.cards import WEIGHT_CARDS, Backbone, WeightCard, build_backbone, find_card
-from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
+from mule.features.weights.checkpoints import WeightFile, read_checkpoint
 from mule.features.weights.download import place_of, require_checksum
 
-COUNTER = "num_batches_tracked"  # of a batch norm; nothing reads it, and some formats leave it out
+COUNTER = "num_batches_tracked"  # of a batch norm; unused, and missing in some formats
 NUM_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Match:
-    """Tensors of a file under our names, complete and of the right shapes, and what of the file was left over."""
+    """Tensors of a file under our names, complete and with the right shapes, and the ignored keys."""
 
     tensors: Mapping[str, Tensor]
     num_wanted: int
-    """Tensors that the network has; batch counters count where the file has them."""
+    """Number of tensors of the network; batch counters count if the file has them."""
     ignored: tuple[str, ...]
-    """Keys of the file that the network has no place for."""
+    """Keys of the file that the network does not use."""
 
     def __str__(self) -> str:
         text = f"{len(self.tensors)} of {self.num_wanted} tensors"
@@ -38,13 +38,13 @@ class Match:
 
 
 def load_weights(model: nn.Module, path: Path, card: WeightCard) -> Match:
-    """Puts a file's weights into a model built for the card, with or without its head.
+    """Load a file into a model built for the card, with or without its head.
 
-    The file must hold everything the card promises, also where the model leaves out the head. A model on the
-    meta device gets the tensors themselves. If anything is amiss the model stays as it was.
+    The file must hold everything that the card lists, even if the model has no head. A model on the meta device gets
+    the file's tensors themselves. After an error the model is unchanged.
 
     Raises:
-        WeightsError: the file cannot be read or falls short of the card, or the model is not the card's.
+        WeightsError: the file cannot be read or does not match the card, or the model is not the card's.
     """
     wanted = model.state_dict()
     _require_model_of(card, wanted)
@@ -56,7 +56,7 @@ def load_weights(model: nn.Module, path: Path, card: WeightCard) -> Match:
     }
     is_on_meta = any(tensor.is_meta for tensor in wanted.values())
     model.load_state_dict(complete, assign=is_on_meta)
-    if is_on_meta:  # the file's layout came along with its tensors; the backbones' own is faster
+    if is_on_meta:  # the tensors bring the file's memory layout; the backbones' own is faster
         nn.utils.convert_conv3d_weight_memory_format(model, torch.channels_last_3d)
     left_out = tuple(name for name in match.tensors if name not in wanted)
     num_wanted = match.num_wanted - len(left_out)
@@ -64,15 +64,15 @@ def load_weights(model: nn.Module, path: Path, card: WeightCard) -> Match:
 
 
 def load_backbone(path: Path, card: WeightCard, *, with_head: bool = False, **overrides: Any) -> Backbone:  # noqa: ANN401
-    """The backbone of a card with the weights of a file, in evaluation mode."""
+    """Build the backbone of a card with the weights of a file, in evaluation mode."""
     with torch.device("meta"):
         model = build_backbone(card, with_head=with_head, **overrides)
     load_weights(model, path, card)
     return model.eval()
 
 
-def match_card(checkpoint: Checkpoint, card: WeightCard) -> Match:
-    """The tensors that a card promises, head included, under our names.
+def match_card(checkpoint: WeightFile, card: WeightCard) -> Match:
+    """Return the tensors that a card lists, including the head, under our names.
 
     Raises:
         WeightsError: names are missing, unexpected or doubled, shapes differ, or values are not finite.
@@ -103,15 +103,15 @@ def match_card(checkpoint: Checkpoint, card: WeightCard) -> Match:
     return Match(fitted, len(promised), tuple(ignored))
 
 
-def fitting_cards(checkpoint: Checkpoint) -> list[WeightCard]:
-    """The cards whose promise a file keeps; X3D-XS, S and M, say, differ in their clips alone."""
+def fitting_cards(checkpoint: WeightFile) -> list[WeightCard]:
+    """Return the cards that a file fits; several may fit, as X3D-XS, S and M differ only in their clips."""
     has_counters = any(name.endswith(COUNTER) for name in checkpoint.tensors)
     known = {card: num_known(checkpoint, card) for card in WEIGHT_CARDS.values()}
     likely = [card for card in known if known[card] == card.num_tensors or (known[card] and not has_counters)]
     return [card for card in likely if _keeps(checkpoint, card)]
 
 
-def nearest_card(checkpoint: Checkpoint) -> WeightCard:
+def nearest_card(checkpoint: WeightFile) -> WeightCard:
     """Return the card that knows most of a file's names, so that its error says most about the file.
 
     Raises:
@@ -143,12 +143,12 @@ def weights_on_disk(card_or_file: str, card_name: str | None) -> tuple[Path, Wei
     return path, card
 
 
-def num_known(checkpoint: Checkpoint, card: WeightCard) -> int:
+def num_known(checkpoint: WeightFile, card: WeightCard) -> int:
     """How many keys of a file the card's key map knows."""
     return len(_renamed(checkpoint, card)[0])
 
 
-def _keeps(checkpoint: Checkpoint, card: WeightCard) -> bool:
+def _keeps(checkpoint: WeightFile, card: WeightCard) -> bool:
     try:
         match_card(checkpoint, card)
     except WeightsError:
@@ -156,7 +156,7 @@ def _keeps(checkpoint: Checkpoint, card: WeightCard) -> bool:
     return True
 
 
-def _renamed(checkpoint: Checkpoint, card: WeightCard) -> tuple[dict[str, Tensor], list[str], list[str]]:
+def _renamed(checkpoint: WeightFile, card: WeightCard) -> tuple[dict[str, Tensor], list[str], list[str]]:
     named: dict[str, Tensor] = {}
     ignored: list[str] = []
     doubled: list[str] = []
@@ -181,7 +181,7 @@ def _shapes_promised(card: WeightCard) -> Mapping[str, torch.Size]:
 def _require_model_of(card: WeightCard, wanted: Mapping[str, Tensor]) -> None:
     promised = _shapes_promised(card)
     strange = [name for name, tensor in wanted.items() if promised.get(name) != tensor.shape]
-    parts = {_part(name) for name in wanted}  # a model may end early: without its head, or at an earlier map
+    parts = {_part(name) for name in wanted}  # a model may end early: without its head or at an earlier map
     lacking = [name for name in promised if name not in wanted and _part(name) in parts]
     if strange or lacking:
         raise WeightsError(
@@ -192,12 +192,12 @@ def _require_model_of(card: WeightCard, wanted: Mapping[str, Tensor]) -> None:
 
 
 def _part(name: str) -> str:
-    """The stage of the network that a tensor belongs to: `slow.res4`, `mixed.mixed_5b`, `head.projection`."""
+    """Return the stage of a tensor: `slow.res4`, `mixed.mixed_5b`, `head.projection`."""
     return ".".join(name.split(".")[:2])
 
 
 def _with_shape(tensor: Tensor, shape: torch.Size | None) -> Tensor:
-    """Some publishers store a 1 × 1 × 1 convolution as a matrix; it gets its trailing ones."""
+    """Add trailing ones to a 1 × 1 × 1 convolution that is stored as a matrix."""
     if shape is not None and tuple(tensor.shape) + (1,) * (len(shape) - tensor.dim()) == tuple(shape):
         return tensor.reshape(shape)
     return tensor
