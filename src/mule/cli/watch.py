@@ -186,7 +186,7 @@ def _watch_one(
             exports=exports,
             has_video=has_video,
             thumbnails=bundle.thumbnails,
-            told=screen.writing,
+            writing=screen.writing,
         )
     _print_summary(summary, watching, place, speed=screen.speed)
     if is_stopped:
