@@ -32,9 +32,15 @@ from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
 from mule.training.build import build_networks, initialise
 from mule.watching.engine import watch as watching
-from mule.watching.engine.bundle import SCENE_BOXES, Bundle, BundleCard, HeldOutOutputs, usual_novelty
+from mule.watching.engine.bundle import (
+    SCENE_BOXES,
+    Bundle,
+    BundleCard,
+    HeldOutOutputs,
+    clip_needs,
+    usual_novelty,
+)
 from mule.watching.engine.judging import NO_TRACK, Judge
-from mule.watching.engine.seeing import clip_needs
 
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 YOLOX = SHARED / "detectors" / "yolox_nano_coco_416.onnx"

@@ -1,4 +1,4 @@
-"""What the built-in model decides of one short take, recorded when it was made, so that a change is noticed."""
+"""Decisions of the built-in model on one short take, recorded when it was made, so that a test notices a change."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ SHORT = Cast(seed=600, num_known=2, num_novel=1, seconds=4.0)
 
 
 def write_short_take(path: Path) -> None:
-    """Renders the take."""
+    """Render the take."""
     write_take(mixed_take(SHORT), path, (120, 160))
 
 
 def decisions_of(video: Path) -> list[dict[str, Any]]:
-    """Every actor at every key time: where, what is held likely, how strange, and the decision."""
+    """List every actor at every key time: box, probable actions, p-value and decision."""
     bundle = read_bundle(Path(BUILTIN))
     return [
         {
@@ -36,7 +36,7 @@ def decisions_of(video: Path) -> list[dict[str, Any]]:
 
 
 def record(folder: Path) -> None:
-    """Watches the take, which is kept in `folder`, and writes the decisions down."""
+    """Watch the take, which is kept in `folder`, and write the decisions to a file."""
     folder.mkdir(parents=True, exist_ok=True)
     write_short_take(folder / "short.mp4")
     lines = ",\n  ".join(json.dumps(each) for each in decisions_of(folder / "short.mp4"))

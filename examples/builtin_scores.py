@@ -1,4 +1,4 @@
-"""How well the built-in model watches: rendered takes, watched as any video is, compared with what is true of them."""
+"""How well the built-in model watches: rendered takes, watched like any video, compared with the truth."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Judgement, Moment
 
 SIZES = ((120, 160), (180, 240), (240, 320))
-"""Takes come in these sizes in turn."""
+"""Takes alternate between these sizes."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One actor at one key time: what was said of it, by this look and by all so far, and what is true."""
+    """One actor at one key time: its judgement by this look and by all so far, and the truth."""
 
     probability: dict[str, float]
     p_value: float
@@ -41,17 +41,17 @@ class Look:
 
 @dataclass(frozen=True)
 class Watched:
-    """What became of some takes."""
+    """The result of watching some takes."""
 
     looks: tuple[Look, ...]
     num_there: int
-    """Actors that could be seen at key times."""
+    """Visible actors at key times."""
     num_found: int
-    """Boxes that were taken for actors at key times."""
+    """Boxes the detector found at key times."""
 
 
 def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 20.0) -> Cast:
-    """Two to four known actors and one or two others, who are novel if wanted: scenes are as crowded either way."""
+    """Two to four known actors and one or two others, novel on request: scenes are as crowded either way."""
     num_known, num_others = 2 + index % 3, 1 + index % 2
     if is_novel:
         return Cast(seed=seed, num_known=num_known, num_novel=num_others, seconds=seconds)
@@ -61,7 +61,7 @@ def cast_of(seed: int, index: int, *, is_novel: bool, seconds: float = 20.0) -> 
 def takes(
     folder: Path, seed: int, indices: Iterable[int], *, is_novel: bool, seconds: float = 20.0
 ) -> Iterator[tuple[Path, Truth]]:
-    """Takes of a seed, rendered one after another; those that are there already are not rendered again."""
+    """Render the takes of a seed one after another; existing ones are not rendered again."""
     folder.mkdir(parents=True, exist_ok=True)
     for index in indices:
         path = folder / f"take_{seed}_{index:03d}.mp4"
@@ -72,7 +72,7 @@ def takes(
 
 
 def watched(bundle: Bundle, videos: Iterable[tuple[Path, Truth]]) -> Watched:
-    """Watches takes and keeps what was said of actors that are really there."""
+    """Watch takes and keep the judgements of actors that are really there."""
     settings = WatchSettings(min_probability=0.0, explains=False, every_s=bundle.card.every_s)
     looks: list[Look] = []
     num_there = num_found = 0
@@ -85,7 +85,7 @@ def watched(bundle: Bundle, videos: Iterable[tuple[Path, Truth]]) -> Watched:
 
 
 def looks_of(moment: Moment, truth: Truth) -> Iterator[Look]:
-    """The actors of a moment that are really there."""
+    """Return the actors of a moment that are really there."""
     for seen, true in matched(moment, truth):
         yield Look(
             probability=_probability(seen.now),
@@ -99,7 +99,7 @@ def looks_of(moment: Moment, truth: Truth) -> Iterator[Look]:
 
 
 def p_value_of(judgement: Judgement) -> float:
-    """The share of known actors that look at least this strange."""
+    """Return the share of known actors that look at least this strange."""
     found = judgement.novelty.p_value
     if found is None:
         raise AssertionError("whoever is watched with a bundle has a p-value")
@@ -111,7 +111,7 @@ def _probability(judgement: Judgement) -> dict[str, float]:
 
 
 def metrics(found: Watched, *, alarm_rate: float = 0.05) -> dict[str, float]:
-    """Closed-set mAP, AUROC and flag rates, by one look and by all so far; recall and precision of boxes."""
+    """Return closed-set mAP, AUROC and flag rates, by one look and by all so far, and recall and precision of boxes."""
     looks = found.looks
     is_novel = np.array([look.is_novel for look in looks])
     now = np.array([look.p_value for look in looks])
@@ -133,7 +133,7 @@ def metrics(found: Watched, *, alarm_rate: float = 0.05) -> dict[str, float]:
 
 
 def closed_mean_ap(looks: Sequence[Look]) -> float:
-    """Mean average precision over the known actions, of known actors by one look."""
+    """Return the mean average precision over known actions, of known actors by one look."""
     names = [name for name in SPLIT.known if any(name in look.actions for look in looks)]
     probability = np.array([[look.probability[name] for name in names] for look in looks])
     targets = np.array([[name in look.actions for name in names] for look in looks], dtype=np.float64)

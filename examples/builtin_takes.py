@@ -1,4 +1,4 @@
-"""Rendered takes with a known cast and a novel one, written as videos, and what is true at their key times."""
+"""Rendered takes with known and novel actors, written as videos, and the truth at their key times."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +24,7 @@ SAME_IOU = 0.5
 
 @dataclass(frozen=True)
 class Cast:
-    """Who plays: so many known actors, so many novel ones, for so long."""
+    """How many known and novel actors play, and for how long."""
 
     seed: int
     num_known: int = 3
@@ -35,7 +35,7 @@ class Cast:
 
 
 def mixed_take(cast: Cast, index: int = 0) -> Plan:
-    """A take in which some actors do known actions only and the others novel ones only."""
+    """Return a take in which some actors do known actions only and the others novel ones only."""
     parts = [
         plan_take(
             TakeRecipe(
@@ -55,7 +55,7 @@ def mixed_take(cast: Cast, index: int = 0) -> Plan:
 
 
 def joined(first: Plan, second: Plan) -> Plan:
-    """The first take with the actors of the second among its own."""
+    """Return the first take with the actors of the second added."""
     offset = len(first.actors)
     others = [
         replace(
@@ -81,7 +81,7 @@ class TrueActor:
 
     @property
     def is_novel(self) -> bool:
-        """Whether nothing that it does was taught."""
+        """Whether the model was taught none of its actions."""
         return not set(self.actions) & set(SPLIT.known)
 
 
@@ -90,7 +90,7 @@ Truth = dict[int, list[TrueActor]]
 
 
 def write_take(plan: Plan, path: Path, size: Size, *, every_frames: int = FRAME_RATE) -> Truth:
-    """Renders a take into a video and says who was seen doing what at every so many frames."""
+    """Render a take as a video and return who does what at every n-th frame."""
     truth: Truth = {}
     with VideoWriter(path, size, FRAME_RATE) as video:
         for chunk in render_chunks(plan, size):
@@ -101,13 +101,13 @@ def write_take(plan: Plan, path: Path, size: Size, *, every_frames: int = FRAME_
 
 
 def write_truth(path: Path, truth: Truth) -> None:
-    """What is true of a take, beside it; the file says that the video is whole."""
+    """Write the truth beside a take; the file also marks the video as complete."""
     plain = {frame: [asdict(actor) for actor in actors] for frame, actors in truth.items()}
     write_file(path, json.dumps(plain))
 
 
 def read_truth(path: Path) -> Truth:
-    """What `write_truth` wrote."""
+    """Read what `write_truth` wrote."""
     return {
         int(frame): [
             TrueActor(each["actor_id"], tuple(each["box_xyxy_unit"]), tuple(each["actions"]))
@@ -133,7 +133,7 @@ def _seen(chunk: StageClip, at: int) -> list[TrueActor]:
 
 
 def matched(moment: Moment, truth: Truth) -> list[tuple[SeenActor, TrueActor]]:
-    """The actors of a moment with who they really are, where boxes overlap by half; each has one partner at most."""
+    """Pair the actors of a moment with the true actors whose boxes overlap by half; each has at most one partner."""
     there = truth.get(round(moment.key_time_s * FRAME_RATE), [])
     pairs = pairs_of(
         torch.tensor([list(actor.box_xyxy_unit) for actor in moment.actors]).reshape(-1, 4),
@@ -143,7 +143,7 @@ def matched(moment: Moment, truth: Truth) -> list[tuple[SeenActor, TrueActor]]:
 
 
 def pairs_of(first: Tensor, second: Tensor) -> list[tuple[int, int]]:
-    """Pairs of boxes that overlap by half, those that overlap most first."""
+    """Return pairs of boxes that overlap by half, largest overlap first."""
     iou = iou_matrix(first.double(), second.double()).numpy().copy()
     pairs: list[tuple[int, int]] = []
     while iou.size and iou.max() >= SAME_IOU:

@@ -1,7 +1,7 @@
-"""Watches a rendered video with the built-in model: who does what, and who does something that was never taught.
+"""Watch a rendered video with the built-in model: who does what, and who does something it was never taught.
 
-`make demo` needs no network and no other data. Known actions are the fourteen of Stage's split A; the seven others
-are novel: nothing in the package has ever seen them done.
+`make demo` needs no network and no other data. The known actions are the fourteen of Stage's split A; the other seven are
+novel: no part of the package was trained on them.
 """
 
 import shutil
@@ -16,36 +16,34 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import mule
 from examples.builtin_scores import metrics, p_value_of, takes, watched
 from examples.builtin_takes import Cast, TrueActor, Truth, matched, mixed_take, write_take
-from mule.video.sources import video_source
 from mule.watching.engine.bundle import BUILTIN, Bundle, read_bundle
-from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Moment, SeenActor
-from mule.watching.outputs.results import recorded, write_outputs
 
 FOLDER = Path("runs/demo")
 CAST, TAKE = Cast(seed=20, num_known=3, num_novel=1, seconds=20.0), 20
-"""Of the seeds 20 to 43 the take in which actors hide each other least; the numbers below it are of others."""
+"""Among seeds 20 to 43, the take in which actors hide each other least; the numbers below come from other takes."""
 SIZE = (480, 640)
 TEST_SEED, NUM_TEST, TEST_SECONDS = 500, 6, 12.0
 
 
 @dataclass
 class Followed:
-    """What was said of one actor, look by look, and what is true of it."""
+    """One actor: its judgement at each look, and the truth."""
 
     seen: list[tuple[float, SeenActor]] = field(default_factory=list)
     true: list[TrueActor] = field(default_factory=list)
 
     @property
     def is_flagged(self) -> bool:
-        """Whether it was called novel at some time."""
+        """Whether it was novel at some key time."""
         return any(actor.is_novel for _, actor in self.seen)
 
 
 def main() -> None:
-    """Render, watch, tell, measure."""
+    """Render a scene, watch it, print the result, measure on more scenes."""
     console = Console(width=max(Console().width, 112))
     started_at = time.perf_counter()
     torch.set_num_threads(1)  # decoding and detecting have threads of their own
@@ -79,28 +77,25 @@ def main() -> None:
 
 
 def watch(bundle: Bundle, video: Path) -> list[Moment]:
-    """The moments of the video; page, video and summary are written beside them."""
-    found = open_watch(video, bundle, settings=WatchSettings(every_s=bundle.card.every_s))
-    moments = list(recorded(found, FOLDER / "watched"))
-    write_outputs(FOLDER / "watched", video_source(video), thumbnails=bundle.thumbnails)
-    return moments
+    """Watch the video; report, annotated video and summary go into the folder."""
+    return list(mule.watch(video, model=bundle, out=FOLDER / "watched"))
 
 
 def followed(moments: Iterable[Moment], truth: Truth) -> dict[int, Followed]:
-    """What was said of every track, by its number."""
-    found: dict[int, Followed] = defaultdict(Followed)
+    """Collect the judgements of every track, by its number."""
+    by_track: dict[int, Followed] = defaultdict(Followed)
     for moment in moments:
         for actor in moment.actors:
-            found[actor.track_id].seen.append((moment.key_time_s, actor))
+            by_track[actor.track_id].seen.append((moment.key_time_s, actor))
         for actor, true in matched(moment, truth):
-            found[actor.track_id].true.append(true)
-    return dict(sorted(found.items()))
+            by_track[actor.track_id].true.append(true)
+    return dict(sorted(by_track.items()))
 
 
 def who_did_what(actors: dict[int, Followed], bundle: Bundle) -> Table:
     """A row for each actor: cyan is known, yellow is novel."""
     table = Table(title="Who did what, and who did something never taught", show_lines=True)
-    for name in ("actor", "seen", "is believed to do (belief)", "known actors so strange"):
+    for name in ("actor", "seen", "probable actions (belief)", "known actors this strange"):
         table.add_column(name)
     table.add_column("decision")
     table.add_column("really does")
@@ -116,19 +111,19 @@ def who_did_what(actors: dict[int, Followed], bundle: Bundle) -> Table:
             + (f"\n{flagged} of {len(actor.seen)} looks" if flagged else ""),
             really(actor.true),
         )
-    table.caption = f"{bundle.usual.threshold('known-95').meaning} at each look; evidence adds up along the looks at an actor"
+    table.caption = f"{bundle.usual.threshold('known-95').meaning} at each look; evidence adds up over the looks at an actor"
     return table
 
 
 def believed(seen: Sequence[tuple[float, SeenActor]]) -> str:
-    """The actions held likely at the most key times, with the mean of the belief in them."""
+    """The actions reported at most key times, with the mean belief in each."""
     beliefs: dict[str, list[float]] = defaultdict(list)
     for _, actor in seen:
         for opinion in actor.so_far.actions:
             beliefs[opinion.action].append(opinion.belief)
     longest = sorted(beliefs.items(), key=lambda each: -len(each[1]))[:3]
-    told = [f"{name} ({sum(held) / len(held):.2f}) at {len(held)} of {len(seen)}" for name, held in longest]
-    return "\n".join(told) or "nothing"
+    lines = [f"{name} ({sum(each) / len(each):.2f}) at {len(each)} of {len(seen)}" for name, each in longest]
+    return "\n".join(lines) or "nothing"
 
 
 def strangest(seen: Sequence[tuple[float, SeenActor]]) -> str:
@@ -138,26 +133,26 @@ def strangest(seen: Sequence[tuple[float, SeenActor]]) -> str:
 
 
 def really(true: Sequence[TrueActor]) -> str:
-    """What the actor did most, from the scene's own file."""
+    """What the actor did most, from the file of the scene."""
     names = Counter(name for actor in true for name in actor.actions)
-    told = ", ".join(name for name, _ in names.most_common(4)) or "nobody: not a person"
+    actions = ", ".join(name for name, _ in names.most_common(4)) or "nobody: not a person"
     is_novel = sum(actor.is_novel for actor in true) > len(true) / 2
-    return f"[yellow]novel:[/yellow] {told}" if is_novel else told
+    return f"[yellow]novel:[/yellow] {actions}" if is_novel else actions
 
 
 def measured(here: dict[str, float], card: dict[str, Any]) -> Table:
-    """What was measured now, beside what the card of the model says."""
-    table = Table(title="How good is it? Rendered scenes with known and novel actors, watched like any video")
+    """The numbers measured now beside those in the model's card."""
+    table = Table(title="How good is it? Measured on rendered scenes with known and novel actors")
     table.add_column("")
     table.add_column(f"{NUM_TEST} scenes, now", justify="right")
     table.add_column("when it was made", justify="right")
     rows = (
-        ("mean average precision of known actions, by one look", "closed_mean_ap"),
-        ("a novel actor ranks above a known one, by one look (AUROC)", "auroc_one_look"),
-        ("the same by all looks so far", "auroc_so_far"),
+        ("mean average precision of known actions, one look", "closed_mean_ap"),
+        ("chance that a novel actor ranks above a known one (AUROC), one look", "auroc_one_look"),
+        ("the same, all looks so far", "auroc_so_far"),
         ("known actors flagged (5 % promised)", "known_flagged"),
         ("novel actors flagged", "novel_flagged"),
-        ("persons found", "person_recall"),
+        ("people found by the detector", "person_recall"),
         ("looks at known actors", "num_known_looks"),
         ("looks at novel actors", "num_novel_looks"),
     )
@@ -167,7 +162,7 @@ def measured(here: dict[str, float], card: dict[str, Any]) -> Table:
 
 
 def shown(numbers: dict[str, Any], name: str) -> str:
-    """A share in per cent, a count as it is."""
+    """Format a share in per cent, or a count."""
     value = numbers.get(name)
     if value is None:
         return "–"

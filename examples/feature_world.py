@@ -1,4 +1,4 @@
-"""A made-up world of actors as feature vectors: small enough to train on in seconds, hard enough to tell methods apart.
+"""A synthetic world of actors as feature vectors: small enough to train on in seconds, hard enough to compare methods.
 
 An actor does one to three actions at once. Each action pulls the actor's latent motion its own way; a fixed random
 network turns the motion into features. Several actors share a clip, whose scene leaks into the features. In training
@@ -27,7 +27,7 @@ Scenes = Literal["uniform", "biased", "counter"]
 
 @dataclass(frozen=True)
 class Actors:
-    """A batch of actors: features, known actions done, who is novel, and the clip and scene each is in."""
+    """A batch of actors: features, known actions, whether each is novel, and the clip and scene of each."""
 
     features: Tensor
     targets: Tensor
@@ -37,7 +37,7 @@ class Actors:
 
 
 class World:
-    """What actions and scenes look like, which `seed` alone decides, and actors drawn from it, `draw` by draw."""
+    """Appearances of actions and scenes, which depend on `seed` alone, and actors drawn from them."""
 
     def __init__(self, seed: int, *, draw: int) -> None:
         self.random = torch.Generator().manual_seed(seed)
@@ -48,7 +48,7 @@ class World:
         self.random.manual_seed(1000 * seed + draw)
 
     def actors(self, num_clips: int, *, scenes: Scenes = "uniform", novel_share: float = 0.0) -> Actors:
-        """Some clips with one to four actors each; an actor does known actions only or novel ones only."""
+        """Draw clips with one to four actors each; an actor does known actions only or novel ones only."""
         num_actors = int(torch.randint(1, 5, (num_clips,), generator=self.random).sum())
         clip_index = torch.randint(num_clips, (num_actors,), generator=self.random).sort().values
         scene = torch.randint(NUM_SCENES, (num_clips,), generator=self.random)
@@ -100,7 +100,7 @@ class Settings:
 
 
 class Network(nn.Module):
-    """Two layers that stand in for the video network, and the evidence head."""
+    """Two layers in place of the video network, and the evidence head."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -110,17 +110,17 @@ class Network(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """The head's raw outputs."""
+        """Return the head's raw outputs."""
         return self.head.outputs(self.trunk(features))
 
     @torch.no_grad()
     def evidence(self, features: Tensor) -> Evidence:
-        """Evidence for and against each known action."""
+        """Return evidence for and against each known action."""
         return self.head.evidence_from(self(features))
 
 
 def train(settings: Settings, *, seed: int) -> tuple[Network, StepReport]:
-    """A network trained on known actors in biased scenes; all settings see the same actors, as many gradient steps."""
+    """Train a network on known actors in biased scenes; all settings see the same actors and gradient steps."""
     world = World(seed, draw=0)
     torch.manual_seed(seed)
     network = Network(settings)
@@ -136,7 +136,7 @@ def train(settings: Settings, *, seed: int) -> tuple[Network, StepReport]:
 
 
 def objective(network: Network, batch: Actors, settings: Settings) -> Objective:
-    """The Beta loss and, where wanted, how far the outputs depend on the scene."""
+    """Return the Beta loss and, on request, how far the outputs depend on the scene."""
     outputs = network(batch.features)
     loss = beta_loss(network.head.evidence_from(outputs), batch.targets, reduction=settings.reduction)
     if settings.estimator is None:

@@ -1,4 +1,4 @@
-"""Makes the model that comes with the package, whole, from nothing but this repository.
+"""Make the model that comes with the package, from nothing but this repository.
 
     python -m examples.make_builtin [--work DIR] [--out src/mule/builtin]
     python -m examples.make_builtin --measure [--work DIR]       the model as it is, measured again
@@ -6,7 +6,7 @@
 takes ─▶ network (experiments/builtin.toml) ─▶ memory ─╮
    ╰───▶ detector ─────────────────────────────────────┴─▶ watch known takes: calibration ─▶ watch other takes: metrics ─▶ card
 
-What is there already in DIR is not made again, so a run that was stopped goes on.
+Parts that exist in DIR are not made again, so a run that was stopped continues.
 """
 
 import argparse
@@ -56,9 +56,9 @@ FIRST_VAL, FIRST_TEST = 285, 310
 CALIBRATION_SEED, NUM_CALIBRATION = 200, 48
 TEST_SEED, NUM_TEST = 300, 30
 ALONE_SEED, NUM_ALONE = 400, 24
-"""Test takes with novel actors among the known, and test takes as calibration ones are: of known actors alone."""
+"""Test takes with known and novel actors, and test takes with known actors alone, like those for calibration."""
 NUM_REMEMBERED, NUM_SETTING, MEMORY_SHARE = 48, 12, 0.3
-"""Training takes that are remembered, validation takes that set the memory, and the share of entries that are kept."""
+"""Training takes to remember, validation takes to calibrate the memory, and the share of entries to keep."""
 DETECTOR_STEPS = 2000
 ACTORS = "actors.csv"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -66,7 +66,7 @@ PACKAGE = REPOSITORY / "src" / "mule" / BUILTIN
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Every step that is still to do, one after another."""
+    """Run every step that is not done yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/make_builtin"))
     parser.add_argument("--out", type=Path, default=PACKAGE)
@@ -89,12 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def mule(*arguments: str | Path) -> None:
-    """A command of this package."""
+    """Run a command of this package."""
     subprocess.run([Path(sys.executable).with_name("mule"), *map(str, arguments)], check=True, cwd=REPOSITORY)
 
 
 def render_takes(folder: Path) -> None:
-    """What network and detector learn from: known actions only."""
+    """Render what network and detector learn from: known actions only."""
     if not folder.exists():
         sizes = ("--size", "96x128", "--seconds", str(TAKE_SECONDS), "--clips", str(NUM_TAKES))
         mule("stage", "render", folder, "--seed", str(TRAIN_SEED), "--split", "A", "--role", "train", *sizes)
@@ -106,7 +106,7 @@ def render_takes(folder: Path) -> None:
 
 
 def split(folder: Path) -> None:
-    """Which takes are for training, validation and test."""
+    """Split the takes into training, validation and test."""
     if not (folder / "split.toml").exists():
         sides = f"{folder / 'sides.csv'}:side"
         out = ("--out", folder / "split.toml")
@@ -114,7 +114,7 @@ def split(folder: Path) -> None:
 
 
 def copy_remembered(takes_folder: Path, folder: Path) -> None:
-    """The data set with fewer takes: those that are remembered, and those that the memory is set by."""
+    """Copy the takes to remember, and those that calibrate the memory."""
     if folder.exists():
         return
     parts = folder.with_name(f"{folder.name}.parts")
@@ -139,12 +139,12 @@ def take_names(first: int, end: int) -> list[str]:
 
 
 def side_of(number: int) -> str:
-    """What a rendered take is for."""
+    """The side of a rendered take."""
     return "train" if number < FIRST_VAL else "val" if number < FIRST_TEST else "test"
 
 
 def train(work: Path) -> None:
-    """The network, then its memory and a first calibration on validation clips."""
+    """Train the network, then make its memory and a first calibration on validation clips."""
     if not (work / "run" / "card.json").exists():
         root = f"data.root={work / 'takes'}"
         mule(
@@ -159,7 +159,7 @@ def train(work: Path) -> None:
 
 
 def make_detector(work: Path) -> None:
-    """The detector, trained on the key frames of the training takes; its score is set on validation takes."""
+    """Train the detector on key frames of the training takes, and choose its score on validation takes."""
     path = work / DETECTOR
     if path.exists():
         return
@@ -172,7 +172,7 @@ def make_detector(work: Path) -> None:
 
 
 def calibrate(work: Path) -> Bundle:
-    """The bundle with its detector, and with what is usual among known actors of takes as they are watched."""
+    """Make the bundle with its detector, calibrated by watching takes of known actors."""
     out = work / "calibrated"
     if out.exists():
         return read_bundle(out)
@@ -210,26 +210,26 @@ def calibrate(work: Path) -> Bundle:
 
 
 def repository_commit() -> str:
-    """The commit that this repository is at."""
+    """Return the commit of this repository."""
     command = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def is_there(moment: Moment, truth: Truth) -> torch.Tensor:
-    """Which actors of a moment are really persons, and not something else that was taken for one."""
+    """Whether each actor of a moment is really a person, and not a false detection."""
     found = {seen.track_id for seen, _ in matched(moment, truth)}
     return torch.tensor([actor.track_id in found for actor in moment.actors], dtype=torch.bool)
 
 
 def forget_places(path: Path) -> None:
-    """The experiment without where its data lay on this machine."""
+    """Remove the location of the data from the experiment."""
     experiment = load_experiment(path)
     data = experiment.data.model_copy(update={"root": None})
     write_file(path, experiment_toml(experiment.model_copy(update={"data": data})))
 
 
 def finish(work: Path, bundle: Bundle, out: Path) -> None:
-    """Measures on takes that nothing was set on, writes the numbers into the card, and puts it into the package."""
+    """Measure on takes that nothing was chosen on, write the numbers into the card, and put the model into the package."""
     write_numbers(bundle, measured(bundle, work) | detector_metrics(work))
     parts = out.with_name(f"{out.name}.parts")
     shutil.rmtree(parts, ignore_errors=True)
@@ -242,7 +242,7 @@ def finish(work: Path, bundle: Bundle, out: Path) -> None:
 
 
 def measured(bundle: Bundle, work: Path) -> dict[str, float]:
-    """What it reaches on takes that nothing was set on.
+    """Measure on takes that nothing was chosen on.
 
     The promise is about actors like those it was calibrated with. Novel actors bring what they handle and push others
     aside, so known actors are also counted in takes without them.
@@ -256,14 +256,14 @@ def measured(bundle: Bundle, work: Path) -> dict[str, float]:
 
 
 def write_numbers(bundle: Bundle, found: dict[str, float]) -> None:
-    """Into the card of the model, and for whoever looks on."""
+    """Write the numbers into the model's card, and print them."""
     card = bundle.card.model_copy(update={"metrics": {**bundle.card.metrics, **rounded(found)}})
     write_file(bundle.folder / "bundle.json", card.model_dump_json(indent=2) + "\n")
     print(json.dumps(dict(card.metrics), indent=2))
 
 
 def detector_metrics(work: Path) -> dict[str, float]:
-    """Recall and precision of each class on takes that trained nothing, at the score from which persons are actors."""
+    """Measure recall and precision of each class on held-out takes, at the score from which a person counts as an actor."""
     detector = read_centre_detector(work / DETECTOR)
     frames = read_frames(work / "takes", take_names(FIRST_TEST, NUM_TAKES))
     said = detect(detector, frames)
@@ -279,7 +279,7 @@ def detector_metrics(work: Path) -> dict[str, float]:
 
 
 def rounded(found: dict[str, float]) -> dict[str, float]:
-    """Numbers as people read them."""
+    """Format numbers for people."""
     return {name: round(value, 4) for name, value in found.items()}
 
 

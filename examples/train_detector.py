@@ -1,4 +1,4 @@
-"""Trains the detector of the built-in model on key frames of rendered takes: persons, balls and boxes.
+"""Train the detector of the built-in model on key frames of rendered takes: persons, balls and boxes.
 
 Centres are learnt by the focal loss of CornerNet (Law and Deng 2018), boxes by their overlap (GIoU).
 """
@@ -28,7 +28,7 @@ SAME_IOU = 0.5
 
 @dataclass(frozen=True)
 class Frame:
-    """A picture and what is in it, boxes in its own pixels."""
+    """An image and the boxes in it, in its pixels."""
 
     picture: Tensor
     boxes_xyxy_px: Tensor
@@ -36,7 +36,7 @@ class Frame:
 
 
 def read_frames(folder: Path, videos: Sequence[str] | None = None) -> list[Frame]:
-    """The key frames of the takes that `mule stage render` wrote into a folder, or of some of them."""
+    """Read the key frames of takes that `mule stage render` wrote to a folder, or of some of them."""
     found: dict[tuple[str, int], list[tuple[int, np.ndarray]]] = defaultdict(list)
     actors, objects = read_actor_table(folder / "actors.csv"), read_object_table(folder / "objects.csv")
     for video, time_s, box in zip(actors.video_names, actors.time_s, actors.boxes_xyxy_unit, strict=True):
@@ -65,7 +65,7 @@ def _frame(picture: Tensor, things: list[tuple[int, np.ndarray]]) -> Frame:
 
 
 def train_detector(frames: Sequence[Frame], *, steps: int, seed: int = 0) -> CentreNetwork:
-    """A network that has learnt from so many batches of frames, flipped and lit by chance."""
+    """Train a network on batches of frames with random flips and lighting."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     network = CentreNetwork(len(CLASSES)).train()
@@ -87,7 +87,7 @@ def train_detector(frames: Sequence[Frame], *, steps: int, seed: int = 0) -> Cen
 
 
 def varied(frame: Frame, generator: torch.Generator) -> Frame:
-    """The frame mirrored or not, a little brighter or darker, stronger or weaker in contrast, and less or more noisy."""
+    """Mirror the frame at random, and vary its brightness, contrast and noise."""
     flip, gain, contrast, noise = torch.rand(4, generator=generator).tolist()
     picture, boxes = frame.picture.float() / 255, frame.boxes_xyxy_px
     if flip < 0.5:
@@ -101,7 +101,7 @@ def varied(frame: Frame, generator: torch.Generator) -> Frame:
 
 
 def _loss(heat: Tensor, sides: Tensor, frame: Frame) -> Tensor:
-    """Focal loss of the centres, and one minus the overlap of the boxes told near them."""
+    """Return the focal loss of the centres plus one minus the overlap of the boxes predicted near them."""
     rows, cols = heat.shape[1:]
     boxes = frame.boxes_xyxy_px
     centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
@@ -131,7 +131,7 @@ def _loss(heat: Tensor, sides: Tensor, frame: Frame) -> Tensor:
 
 
 def _giou(first: Tensor, second: Tensor) -> Tensor:
-    """Overlap of boxes row by row, less the share of the box around both that neither fills."""
+    """Return the generalised overlap of boxes, row by row (GIoU)."""
     shared = (
         (torch.minimum(first[:, 2:], second[:, 2:]) - torch.maximum(first[:, :2], second[:, :2]))
         .clamp(min=0)
@@ -146,26 +146,26 @@ def _giou(first: Tensor, second: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Found:
-    """How well one class is found in some frames: of boxes that overlap by half, each with one partner at most."""
+    """How well one class is found: boxes match if they overlap by half, each with at most one partner."""
 
     recall: float
     precision: float
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both."""
+        """The harmonic mean of recall and precision."""
         return 2 * self.recall * self.precision / max(self.recall + self.precision, 1e-9)
 
 
 def detect(detector: CentreDetector, frames: Sequence[Frame]) -> list[Detections]:
-    """What is found in each frame."""
+    """Run the detector on each frame."""
     return [detector(frame.picture[None]) for frame in frames]
 
 
 def measure(
     found: Sequence[Detections], frames: Sequence[Frame], *, class_index: int, min_score: float
 ) -> Found:
-    """Recall and precision of one class at a score."""
+    """Measure recall and precision of one class at a score."""
     num_right = num_found = num_there = 0
     for said, frame in zip(found, frames, strict=True):
         chosen = said.select((said.class_index == class_index) & (said.scores >= min_score))
@@ -176,7 +176,7 @@ def measure(
 
 
 def _num_matched(iou: Tensor) -> int:
-    """Pairs that overlap by half, best first; boxes that were found come best first."""
+    """Return pairs that overlap by half; detections are matched in the order of their score."""
     iou = iou.clone()
     count = 0
     for row in range(len(iou)):
@@ -187,6 +187,6 @@ def _num_matched(iou: Tensor) -> int:
 
 
 def best_actor_score(found: Sequence[Detections], frames: Sequence[Frame]) -> float:
-    """The score from which persons are found best (largest F1)."""
+    """Return the score at which persons are found best (largest F1)."""
     scores = [0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
     return max(scores, key=lambda score: measure(found, frames, class_index=PERSON, min_score=score).f1)

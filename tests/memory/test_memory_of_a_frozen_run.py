@@ -19,7 +19,7 @@ from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
 from mule.training.build import load_run, run_experiment
 from mule.training.step import Silence
-from mule.watching.engine.seeing import clip_needs, seeing_model
+from mule.watching.engine.bundle import clip_needs, seeing_model
 
 pytestmark = pytest.mark.slow  # a real backbone looks at some clips
 

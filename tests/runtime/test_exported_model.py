@@ -175,7 +175,7 @@ def test_a_damaged_file_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     file = next(path for path in sorted(copy.iterdir()) if path.name.startswith("see."))
     file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(WeightsError, match="vouches for"):
+    with pytest.raises(WeightsError, match=r"checksum is in card\.json"):
         open_exported(copy)
     with pytest.raises(WeightsError, match="must be the card of an exported model"):
         open_exported(tmp_path)
@@ -184,7 +184,7 @@ def test_a_damaged_file_is_refused(folder, tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_differs_too_much_is_refused_and_nothing_is_left(target, tmp_path):
     with pytest.raises(
-        ParityError, match=r"must stay within 1e-15 of torch; it differs by .*Nothing was written"
+        ParityError, match=r"must stay within 1e-15 of torch; they differ by .*Nothing was written"
     ):
         export_model(made(), SIZE, target, tmp_path / "a" / "b", limit=1e-15)
     assert list(tmp_path.iterdir()) == []
@@ -196,9 +196,9 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path):
 
 
 def test_what_cannot_be_exported_is_said():
-    with pytest.raises(RangeError, match=r"AiaRelations has no form for it\. Use --runtime torch"):
+    with pytest.raises(RangeError, match=r"got AiaRelations\. Use --runtime torch"):
         graphs_of(made("aia-serial"), SIZE)
-    with pytest.raises(RangeError, match="AfacModel is something else"):
+    with pytest.raises(RangeError, match="this one is AfacModel"):
         graphs_of(made("afac"), SIZE)
     with pytest.raises(RangeError, match="evaluation mode"):
         graphs_of(made().train(), SIZE)

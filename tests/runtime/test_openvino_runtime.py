@@ -151,10 +151,10 @@ def test_features_extracted_by_a_compiled_backbone_equal_eager_ones_and_have_a_k
 
 def test_only_backbones_of_ours_on_the_cpu_are_compiled(small):
     backbone, _ = small
-    with pytest.raises(RangeError, match=r"a backbone of mule\.features; got function"):
+    with pytest.raises(RangeError, match=r"a backbone of mule\.features can be compiled; got function"):
         compiled_frozen(FrozenBackbone(lambda clips: backbone(clips), tiny_recipe()))
     elsewhere = deepcopy(backbone).to("meta")
-    with pytest.raises(RangeError, match="must be on the CPU; this one is on meta"):
+    with pytest.raises(RangeError, match="must be on the CPU to be compiled; this one is on meta"):
         compiled_frozen(FrozenBackbone(elsewhere, tiny_recipe()))
 
 

@@ -1,4 +1,4 @@
-"""Frames in memory as a source, results on disk from Python, one clip at a time, and moments as plain data."""
+"""Frames in memory as a source, results on disk from Python, and moments as plain data."""
 
 import builtins
 
@@ -12,7 +12,6 @@ import mule
 from mule.core.errors import MuleError, RangeError, ShapeError, VideoError
 from mule.video.arrays import frame_stream
 from mule.video.reading import frames_at
-from mule.watching.engine.watch import WatchSettings, actors_in_clip
 from mule.watching.moments import Moment, moments_to_pandas
 from mule.watching.watch import watch
 
@@ -107,23 +106,6 @@ def test_python_has_what_the_command_has(video, bundle):
     assert any(actor.is_novel for moment in found for actor in moment.actors)
     live = list(watch(video, model=bundle, detector=people(), every_s=0.25, live=True))
     assert 1 <= len(live) <= 12
-
-
-def test_the_actors_of_one_clip_are_those_of_its_moment(video, frames, bundle):
-    """The second key time of a video is the middle of its first two seconds."""
-    only_people = MadeUpBoxes(stays(LEFT), stays(RIGHT))
-    _, second, _ = watch(video, model=bundle, detector=only_people, looks=1)
-    rows, cols = SIZE
-    boxes = torch.tensor([LEFT, RIGHT, (1.2, 0.0, 1.5, 1.0)]) * torch.tensor([cols, rows, cols, rows])
-    found = actors_in_clip(bundle, list(frames[:16]), boxes, rate=8, settings=WatchSettings(most_looks=1))
-    assert [actor.track_id for actor in found] == [0, 1]
-    for actor, expected in zip(found, second.actors, strict=True):
-        assert actor.decision == expected.decision
-        assert actor.now.novelty.p_value == pytest.approx(expected.now.novelty.p_value, rel=1e-6)
-        assert actor.box_xyxy_unit == pytest.approx(expected.box_xyxy_unit)
-    assert actors_in_clip(bundle, list(frames[:16]), boxes[:0], rate=8) == ()
-    with pytest.raises(ShapeError, match=r"\(boxes, 4\)"):
-        actors_in_clip(bundle, list(frames), boxes[:, :3], rate=8)
 
 
 def test_moments_become_dictionaries_and_data_frames(video, bundle, monkeypatch):

@@ -17,7 +17,16 @@ from mule.core.errors import AnnotationError, MuleError, RangeError
 from mule.watching.moments import Reasons, RememberedActor
 from mule.watching.outputs import page as content_module
 from mule.watching.outputs.page import PageVideo, page_content, write_page
-from mule.watching.thumbnails import MOST_PER_ACTOR, NovelThumbnails, ThumbnailArchive, cut_out, png_bytes
+from mule.watching.thumbnails import (
+    MOST_PER_ACTOR,
+    THUMBNAILS,
+    NovelThumbnails,
+    ThumbnailArchive,
+    cut_out,
+    png_bytes,
+    thumbnails_in,
+    write_thumbnails,
+)
 
 STRANGE = [
     "<script>alert(1)</script>",
@@ -191,6 +200,26 @@ def test_a_picture_outside_the_memory_is_refused(tmp_path, name):
         page_content(
             header(), remembering(name), thumbnails=(), remembered=memory and ThumbnailArchive(memory)
         )
+
+
+def test_thumbnails_of_a_bundle_are_one_file_and_an_old_folder_still_loads(tmp_path):
+    pictures = {f"{number}.png": png_bytes(picture() // (number + 1)) for number in range(3)}
+    for name, order in (("a", pictures), ("b", reversed(pictures))):
+        (tmp_path / name).mkdir()
+        write_thumbnails(tmp_path / name / THUMBNAILS, {each: pictures[each] for each in order})
+    assert (tmp_path / "a" / THUMBNAILS).read_bytes() == (tmp_path / "b" / THUMBNAILS).read_bytes()
+    (tmp_path / "old" / "thumbnails").mkdir(parents=True)
+    for name, content in pictures.items():
+        (tmp_path / "old" / "thumbnails" / name).write_bytes(content)
+    for bundle in ("a", "old"):
+        archive = thumbnails_in(tmp_path / bundle)
+        assert archive is not None
+        assert {name: archive.read(name) for name in pictures} == pictures
+        assert archive.read("none.png") is None
+    assert thumbnails_in(tmp_path) is None
+    (tmp_path / "a" / THUMBNAILS).write_bytes(b"cut short")
+    with pytest.raises(AnnotationError, match="must be the thumbnails of a bundle"):
+        ThumbnailArchive(tmp_path / "a" / THUMBNAILS).read("0.png")
 
 
 @pytest.mark.parametrize("content", [b"", b"<svg onload=alert(1)>", png_bytes(picture()) + bytes(600_000)])

@@ -21,8 +21,7 @@ from mule.model import SceneBoxes, looks_of
 from mule.novelty.scores import NOVELTY_BY_KIND
 from mule.video.clips import exact
 from mule.video.transforms import clip_boxes, require_boxes, resized, short_side_size
-from mule.watching.engine.bundle import Bundle
-from mule.watching.engine.seeing import ClipNeeds
+from mule.watching.engine.bundle import Bundle, ClipNeeds
 from mule.watching.moments import ActionOpinion, Box, Decision, NoveltyScores, Record, SoundBox
 
 ClipArray = np.ndarray | Tensor

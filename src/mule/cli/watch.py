@@ -107,14 +107,13 @@ def watch_videos(
     videos = videos_at(source)
     for each in videos:
         video_source(each)  # stops at a wrong path before torch is imported
-    from mule.runtime.exported import kept_graphs
     from mule.watching.engine.bundle import read_bundle
     from mule.watching.engine.watch import WatchSettings
     from mule.watching.outputs.exports import require_exports
     from mule.watching.outputs.results import WATCHED
 
     require_exports(export or ())
-    bundle = read_bundle(model).on(runtime, kept_in=kept_graphs())
+    bundle = read_bundle(model).on(runtime)
     settings = WatchSettings(
         every_s=bundle.card.every_s if every is None else float(every),
         threshold=threshold,
@@ -187,7 +186,7 @@ def _watch_one(
             exports=exports,
             has_video=has_video,
             thumbnails=bundle.thumbnails,
-            told=screen.writing,
+            writing=screen.writing,
         )
     _print_summary(summary, watching, place, speed=screen.speed)
     if is_stopped:

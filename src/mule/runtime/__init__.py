@@ -1,1 +1,1 @@
-"""Backbones compiled for a processor, and running what was compiled."""
+"""Models exported to ONNX and OpenVINO, and running what was exported."""

@@ -1,4 +1,4 @@
-"""What runs a graph: onnxruntime on an ONNX file, or OpenVINO on a file of its own."""
+"""Run a graph: onnxruntime runs an ONNX file, OpenVINO a file of its own format."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,24 +13,24 @@ from mule.core.errors import RangeError, WeightsError
 from mule.runtime.openvino import RuntimeMissing, require_openvino
 
 Target = Literal["onnx", "openvino"]
-"""Forms of a graph."""
+"""Formats of a graph."""
 Runtime = Literal["torch", "onnx", "openvino"]
-"""What a network runs on."""
+"""Where a network runs."""
 SUFFIXES: Mapping[Target, str] = {"onnx": ".onnx", "openvino": ".xml"}
 PACKAGES: Mapping[Target, str] = {"onnx": "onnxruntime", "openvino": "openvino"}
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """A graph that runs."""
+    """A graph that is ready to run."""
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Its outputs by name; inputs that the graph has no use for are left out."""
+        """Return the outputs by name; inputs that the graph does not use are ignored."""
         ...
 
 
 def require_runtime(name: str) -> Runtime:
-    """The name of a runtime whose package is there.
+    """Return the name if it is a runtime whose package is installed.
 
     Raises:
         RangeError: there is no such runtime.
@@ -47,7 +47,7 @@ def require_runtime(name: str) -> Runtime:
 
 
 def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
-    """The package.
+    """Import the package.
 
     Raises:
         RuntimeMissing: it is not installed.
@@ -61,12 +61,12 @@ def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
 
 
 def runtime_version(target: Target) -> str:
-    """Of the package that runs it."""
+    """Return the version of the package that runs this format."""
     return version(PACKAGES[target])
 
 
 def write_graph(graph: bytes, path: Path, target: Target) -> None:
-    """A graph in ONNX's format as the file of a target; OpenVINO puts weights into a second one, all in float32."""
+    """Write an ONNX graph as a file for a target; OpenVINO puts the weights, in float32, into a second file."""
     if target == "onnx":
         path.write_bytes(graph)
         return
@@ -80,7 +80,7 @@ def write_graph(graph: bytes, path: Path, target: Target) -> None:
 
 
 def open_engine(path: Path, target: Target, *, num_threads: int | None = None) -> Engine:
-    """A file that `write_graph` wrote, ready to run; None takes as many threads as torch does.
+    """Open a file that `write_graph` wrote; `num_threads` None takes as many threads as torch.
 
     Raises:
         WeightsError: the file cannot be used.
@@ -94,9 +94,9 @@ def open_engine(path: Path, target: Target, *, num_threads: int | None = None) -
         require_openvino()
     try:
         return opened(path, threads)
-    except Exception as failure:  # neither package's errors share another parent
+    except Exception as failure:  # the packages' errors share no other parent
         raise WeightsError(
-            f"{path}: must be a whole graph for {target}; it cannot be opened: {failure}"
+            f"{path}: must be a complete graph for {target}; it cannot be opened: {failure}"
         ) from failure
 
 
@@ -106,15 +106,17 @@ class _OnnxEngine:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = num_threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # failures are raised; they need not be printed as well
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a detector wants the core
+        options.log_severity_level = 4  # failures are raised; do not print them as well
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", "0"
+        )  # the detector needs the core
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._inputs = {each.name for each in self._session.get_inputs()}
         self._outputs = [each.name for each in self._session.get_outputs()]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = self._session.run(None, _arrays(inputs, self._inputs))
-        return {name: torch.from_numpy(each) for name, each in zip(self._outputs, found, strict=True)}
+        outputs = self._session.run(None, _arrays(inputs, self._inputs))
+        return {name: torch.from_numpy(each) for name, each in zip(self._outputs, outputs, strict=True)}
 
 
 class _OpenVinoEngine:
@@ -126,11 +128,12 @@ class _OpenVinoEngine:
         }
         self._run = require_openvino().compile_model(path, "CPU", settings)
         self._inputs = {each.any_name for each in self._run.inputs}
-        self._outputs = {each.any_name: each for each in self._run.outputs}
+        # an output may have several names, and `any_name` need not be ours
+        self._outputs = {name: each for each in self._run.outputs for name in each.names}
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = self._run(_arrays(inputs, self._inputs))
-        return {name: torch.from_numpy(found[output].copy()) for name, output in self._outputs.items()}
+        outputs = self._run(_arrays(inputs, self._inputs))
+        return {name: torch.from_numpy(outputs[each].copy()) for name, each in self._outputs.items()}
 
 
 def _arrays(inputs: Mapping[str, Tensor], names: set[str]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""A model's two graphs in a folder, with a card that says what they are and how near they stay.
+"""A model's two graphs in a folder, with a card that says what they are and how close they are to torch.
 
     DIR/see.onnx, decide.onnx                     for onnxruntime, or
         see.xml, see.bin, decide.xml, decide.bin  for OpenVINO
         card.json                                 digests, inputs, outputs, opset, parity
 
-The folder appears when everything is in it and its parity has passed, or not at all.
+The folder appears once everything is in it and its parity check has passed, or not at all.
 """
 
 import os
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mule.core.errors import WeightsError
-from mule.core.files import cache_folder, sha256_of
+from mule.core.errors import FileError, WeightsError
+from mule.core.files import cache_folder, os_reason, sha256_of
 from mule.model import MuleModel
 from mule.runtime.engines import SUFFIXES, Runtime, Target, open_engine, runtime_version, write_graph
 from mule.runtime.graphs import (
@@ -27,7 +27,7 @@ from mule.runtime.graphs import (
     CONTEXT,
     DECIDE,
     OPSET,
-    SAID,
+    RESULTS,
     SEE,
     Graphs,
     digest_of,
@@ -40,16 +40,16 @@ CARD, FORMAT = "card.json", "mule-export-1"
 
 
 class ExportCard(BaseModel):
-    """What the folder holds."""
+    """What the folder of an exported model contains."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str = FORMAT
     target: Target
     model_sha256: str
-    """Of all weights and layers."""
+    """The checksum of all weights and layers."""
     about: Mapping[str, Any] = {}
-    """What the exporter knew of the model: its name, its actions, how pixels are normalised."""
+    """Facts about the model: its name, its actions, how pixels are normalised."""
     versions: Mapping[str, str]
     opset: int = OPSET
     clip_size: ClipSize
@@ -57,11 +57,11 @@ class ExportCard(BaseModel):
     map_size: tuple[int, int]
     stride: int
     graphs: Mapping[str, Mapping[str, Mapping[str, str]]]
-    """Inputs and outputs of both graphs, with type and shape; a name is a number that may change, from 0 on."""
+    """Inputs and outputs of both graphs, with type and shape; a name in a shape is a number that may vary, from 0."""
     limit: float
     parity: Parity
     files: Mapping[str, str]
-    """SHA-256 of every file."""
+    """The SHA-256 checksum of every file."""
 
 
 def export_model(
@@ -73,21 +73,22 @@ def export_model(
     about: Mapping[str, Any] | None = None,
     limit: float = LIMIT,
 ) -> ExportCard:
-    """Writes both graphs, runs them, compares them with torch, and keeps them if they are near enough.
+    """Write both graphs, run them, compare them with torch, and keep them if they are close enough.
 
     Args:
         model: on torch, in evaluation mode.
         size: frames, rows and columns of clips.
-        target: what is to run them.
+        target: the format.
         out: the folder; must not exist yet.
-        about: goes into the card.
+        about: facts for the card.
         limit: see `mule.runtime.running.LIMIT`.
 
     Raises:
-        ParityError: they differ by more than the limit; nothing is left behind.
-        WeightsError: the folder is there already, or cannot be written.
-        RangeError: the model has no form that could be exported.
-        RuntimeMissing: the package that runs them is not installed.
+        ParityError: the graphs differ from torch by more than the limit; nothing is left behind.
+        WeightsError: the folder exists already.
+        FileError: the folder cannot be written.
+        RangeError: the model cannot be exported.
+        RuntimeMissing: the package that runs the graphs is not installed.
     """
     if out.exists():
         raise WeightsError(f"{out}: must not exist yet; it does. Choose another name, or remove it.")
@@ -100,42 +101,42 @@ def export_model(
         parity = measured_parity(model, _opened(parts, target, graphs.size, graphs.stride, None), size)
         if not parity.largest <= limit:
             raise ParityError(
-                f"{out}: what runs on {target} must stay within {limit:g} of torch; it differs by "
-                f"{parity.largest:.2g}. Nothing was written."
+                f"{out}: results on {target} must stay within {limit:g} of torch; they differ by {parity.largest:.2g}. "
+                "Nothing was written. Use --runtime torch, or a larger --limit."
             )
-        described = _described(model, graphs, target, parts)
-        card = ExportCard(**described, about=about or {}, limit=limit, parity=parity)
+        facts = _facts(model, graphs, target, parts)
+        card = ExportCard(**facts, about=about or {}, limit=limit, parity=parity)
         (parts / CARD).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
         out.parent.mkdir(parents=True, exist_ok=True)
         parts.rename(out)
     except OSError as error:
-        raise WeightsError(f"{out}: a model must be exported; {error.strerror or error}.") from error
+        raise FileError(f"{out}: cannot be written: {os_reason(error)}.") from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
     return card
 
 
 def open_exported(folder: Path, *, num_threads: int | None = None) -> RunningModel:
-    """An exported model, ready to run.
+    """Open an exported model.
 
     Raises:
-        WeightsError: the folder is none, or a file of it is damaged.
+        WeightsError: the folder holds no exported model, or a file in it is damaged.
         RuntimeMissing: the package that runs it is not installed.
     """
     card = read_export_card(folder)
     for name, sha256 in card.files.items():
         if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
             raise WeightsError(
-                f"{folder / name}: must be the file that the card beside it vouches for. Export anew."
+                f"{folder / name}: must be the file whose checksum is in {CARD}; it is missing or damaged. Export again."
             )
     return _opened(folder, card.target, card.clip_size, card.stride, num_threads)
 
 
 def read_export_card(folder: Path) -> ExportCard:
-    """What a folder holds.
+    """Read the card of an exported model.
 
     Raises:
-        WeightsError: there is no card, or it is of another format.
+        WeightsError: the card is missing, or has another format.
     """
     path = folder / CARD
     try:
@@ -146,23 +147,23 @@ def read_export_card(folder: Path) -> ExportCard:
 
 
 def kept_graphs() -> Path:
-    """Where graphs are kept if nobody says otherwise: beside what was downloaded."""
+    """Return the default folder for exported graphs: `graphs` in the cache folder."""
     return cache_folder() / "graphs"
 
 
 def running_model(
     model: MuleModel, runtime: Runtime, *, kept_in: Path, num_threads: int | None = None
 ) -> MuleModel:
-    """The model on another runtime. Graphs are made at the first clip of a size, and kept for the next time.
+    """Return the model on another runtime. Graphs are exported at the first clip of a size, and kept for the next time.
 
     Args:
         model: on torch, in evaluation mode.
-        runtime: where it shall run; torch leaves it as it is.
+        runtime: where to run it; torch returns it unchanged.
         kept_in: the folder of kept graphs.
-        num_threads: None takes as many as torch does.
+        num_threads: None takes as many as torch.
 
     Raises:
-        RangeError: the model has no form that could be exported.
+        RangeError: the model cannot be exported.
     """
     if runtime == "torch":
         return model
@@ -175,7 +176,7 @@ def running_model(
 
 
 def _kept(model: MuleModel, key: str, size: ClipSize, target: Target, kept_in: Path) -> Path:
-    """The folder of graphs for clips of a size; made if it is not there, or if anything it depends on has changed."""
+    """The folder of graphs for clips of a size; exported if it is missing or anything it depends on has changed."""
     sizes = "x".join(map(str, size))
     made_by = "-".join(_versions(target).values())
     folder = kept_in / f"{key[:20]}-{sizes}-{target}-{made_by}"
@@ -186,12 +187,12 @@ def _kept(model: MuleModel, key: str, size: ClipSize, target: Target, kept_in: P
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there: no folder is made before what goes into it is whole."""
+    """The folder, or the nearest existing one above it: no folder is created before its content is complete."""
     return folder if folder.is_dir() or folder == folder.parent else _existing(folder.parent)
 
 
 def _is_of(folder: Path, key: str) -> bool:
-    """Whether a kept folder is whole and of this model; one that is not is made anew."""
+    """Whether a kept folder is complete and belongs to this model; otherwise it is exported again."""
     try:
         card = read_export_card(folder)
     except WeightsError:
@@ -212,8 +213,8 @@ def _opened(
     return RunningModel(see, decide, size=size, stride=stride)
 
 
-def _described(model: MuleModel, graphs: Graphs, target: Target, folder: Path) -> dict[str, Any]:
-    """What can be said of both graphs without running them."""
+def _facts(model: MuleModel, graphs: Graphs, target: Target, folder: Path) -> dict[str, Any]:
+    """The fields of the card that need no run of the graphs."""
     return {
         "target": target,
         "model_sha256": digest_of(model),
@@ -239,7 +240,7 @@ def _signatures(size: ClipSize, map_size: tuple[int, int]) -> dict[str, dict[str
         BOXES[2]: "float32 (objects, 4)",
         BOXES[3]: "int64 (objects)",
     }
-    said = dict(zip(SAID, ("outputs", "dim", "classes", "classes"), strict=True))
+    results = dict(zip(RESULTS, ("outputs", "dim", "classes", "classes"), strict=True))
     return {
         SEE: {
             "inputs": {CLIPS: f"float32 (1, 3, {frames}, {rows}, {cols})"},
@@ -247,6 +248,6 @@ def _signatures(size: ClipSize, map_size: tuple[int, int]) -> dict[str, dict[str
         },
         DECIDE: {
             "inputs": {CONTEXT: f"float32 (clips, channels, {cells})", **boxes},
-            "outputs": {name: f"float32 (actors, {width})" for name, width in said.items()},
+            "outputs": {name: f"float32 (actors, {width})" for name, width in results.items()},
         },
     }

@@ -1,9 +1,9 @@
-"""What is right of the backbone, in the form in which it is exported: flat tensors and masks, no tables of seats.
+"""The part of a network behind the backbone, in the form that is exported: flat tensors and masks, no padded tables.
 
     context map, boxes ─▶ RoIAlign by two matrices ─▶ relations, clips kept apart by a mask ─▶ outputs, evidence
 
-The weights are those of the model it was made of, and so is every sum; `mule.runtime.running` measures how near it
-stays. Seats, whose number depends on the boxes, would be numbers in the graph; a mask has none.
+Weights and sums are those of the model it was made from; `mule.runtime.running` measures how close the results are. The
+padded tables of `mule.relations` have sizes that depend on the boxes and would be fixed in the graph; a mask has none.
 """
 
 import math
@@ -25,16 +25,16 @@ MapSize = tuple[int, int]
 
 
 class FlatHead(nn.Module):
-    """Pooling, relations and evidence for maps of one size; any number of clips, actors and objects, none included.
+    """Pooling, relations and evidence for maps of one size and any number of clips, actors and objects, including none.
 
-    Boxes must lie within the clip: where samples per bin follow the size of a box, no box may be larger than the map.
+    Boxes must lie inside the clip: where the samples per bin depend on the size of a box, no box may exceed the map.
     """
 
     def __init__(self, model: RelationModel, *, stride: int, map_size: MapSize) -> None:
-        """Takes the model's own layers.
+        """Use the model's own layers.
 
         Raises:
-            RangeError: its relations have no such form.
+            RangeError: its relations cannot be exported.
         """
         super().__init__()
         self.related = related_by(model.relations)
@@ -43,14 +43,14 @@ class FlatHead(nn.Module):
     def forward(
         self, context: Tensor, actors: Tensor, actor_clip: Tensor, objects: Tensor, object_clip: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Raw outputs, what the last layer saw, evidence for and evidence against, a row for each actor.
+        """Return raw outputs, features of the last layer, evidence for and evidence against, one row per actor.
 
         Args:
             context: maps of all clips, (clips, channels, rows, cols), after the reduction.
             actors: boxes in pixels of the clip, (actors, 4).
-            actor_clip: whose they are.
+            actor_clip: the clip of each actor.
             objects: boxes, (objects, 4).
-            object_clip: whose they are.
+            object_clip: the clip of each object.
         """
         of_actors = self._pooled(context, actors, actor_clip)
         of_objects = self._pooled(context, objects, object_clip)
@@ -71,7 +71,7 @@ class FlatHead(nn.Module):
 
 
 def _mixing(start: Tensor, length: Tensor, num_cells: int, sampling: RoiSampling) -> Tensor:
-    """How much each cell of an axis counts in each bin, (boxes, bins, cells)."""
+    """The weight of each cell of an axis in each bin, (boxes, bins, cells)."""
     bin_length = length / sampling.bins
     if sampling.samples:
         most, num_samples = sampling.samples, torch.full_like(length, sampling.samples)
@@ -92,10 +92,10 @@ Related = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def related_by(relations: object) -> Related:
-    """The same relations of flat tensors: context maps, actors and their clips, objects and their clips.
+    """Return the same relations on flat tensors: context maps, actors and their clips, objects and their clips.
 
     Raises:
-        RangeError: they have no such form.
+        RangeError: these relations cannot be exported.
     """
     match relations:
         case FactoredRelations():
@@ -105,10 +105,10 @@ def related_by(relations: object) -> Related:
         case AcarRelations():
             return _Acar(relations)
         case PooledActors():
-            return lambda context, actors, actor_clip, objects, object_clip: actors  # noqa: ARG005 - one call for all
+            return lambda context, actors, actor_clip, objects, object_clip: actors  # noqa: ARG005 - one signature for all
     raise RangeError(
-        "relations to be exported must be factored, a grid, ACAR's or none; "
-        f"{type(relations).__name__} has no form for it. Use --runtime torch."
+        "only factored relations, grids, ACAR's relations or none can be exported; got "
+        f"{type(relations).__name__}. Use --runtime torch."
     )
 
 
@@ -168,7 +168,7 @@ class _Acar(nn.Module):
         context: Tensor,
         actors: Tensor,
         actor_clip: Tensor,
-        objects: Tensor,  # noqa: ARG002 - one call for all
+        objects: Tensor,  # noqa: ARG002 - one signature for all
         object_clip: Tensor,  # noqa: ARG002
     ) -> Tensor:
         of_actors, of_context = (

@@ -1,9 +1,9 @@
-"""A recogniser as two graphs in ONNX's format: what sees a clip, and what decides about everybody in it.
+"""A recogniser as two ONNX graphs: one sees a clip, one decides about all actors in it.
 
     see:     clips (1, 3, frames, rows, cols) ─▶ context (1, channels, map rows, map cols)
     decide:  context of any number of clips, boxes of any number of actors and objects ─▶ outputs, features, evidence
 
-Two, because a clip is seen once and decided about often: once with everybody there, and once without each.
+Two, because each clip is seen once but decided about often: once with everybody, and once without each.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ OPSET = 18
 SEE, DECIDE = "see", "decide"
 CLIPS, CONTEXT = "clips", "context"
 BOXES = ("actors_xyxy_px", "actor_clip_index", "objects_xyxy_px", "object_clip_index")
-SAID = ("outputs", "features", "positive_evidence", "negative_evidence")
+RESULTS = ("outputs", "features", "positive_evidence", "negative_evidence")
 
 
 @dataclass(frozen=True)
@@ -41,61 +41,61 @@ class Graphs:
 
 
 def deciding(model: MuleModel) -> RelationModel:
-    """The part of a model that is exported as `decide`.
+    """Return the part of a model that is exported as `decide`.
 
     Raises:
-        RangeError: it, or its relations, have no form that could be exported.
+        RangeError: it, or its relations, cannot be exported.
     """
     if not isinstance(model.decide, RelationModel):
         raise RangeError(
-            f"a network to be exported must be pooling, relations and evidence; {type(model.decide).__name__} is something "
-            "else. Use --runtime torch."
+            f"only a network of pooling, relations and evidence can be exported; this one is "
+            f"{type(model.decide).__name__}. Use --runtime torch."
         )
     related_by(model.decide.relations)
     return model.decide
 
 
 def digest_of(model: MuleModel) -> str:
-    """SHA-256 over every weight by name, and over the layers and settings around them."""
+    """Return the SHA-256 checksum of every weight by name, and of the layers and settings around them."""
     decide = deciding(model)
     settings = getattr(decide.relations, "settings", None)
-    found = hashlib.sha256(f"{model}\n{decide.sampling}\n{settings}".encode())
+    digest = hashlib.sha256(f"{model}\n{decide.sampling}\n{settings}".encode())
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        found.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def require_exporter() -> None:
-    """Returns if the package is there with which torch writes graphs; running those that are kept needs none.
+    """Check that onnx is installed, which torch needs to export; running kept graphs does not need it.
 
     Raises:
-        RuntimeMissing: it is not.
+        RuntimeMissing: it is not installed.
     """
     try:
         import_module("onnx")
     except ImportError as missing:
         raise RuntimeMissing(
-            f"Making graphs needs onnx: pip install 'mule[onnx]'. It could not be imported: {missing}"
+            f"Exporting a model needs onnx: pip install 'mule[onnx]'. It could not be imported: {missing}"
         ) from missing
 
 
 def graphs_of(model: MuleModel, size: ClipSize) -> Graphs:
-    """The graphs of a model in evaluation mode, for clips of this size.
+    """Export a model in evaluation mode, for clips of this size.
 
     Raises:
-        RangeError: the model is in training mode, or has no form that could be exported.
-        ShapeError: clips of this size are not for this model.
-        RuntimeMissing: the package that torch's exporter needs is not installed.
+        RangeError: the model is in training mode, or cannot be exported.
+        ShapeError: clips of this size are too small for this model.
+        RuntimeMissing: onnx is not installed.
     """
     require_exporter()
     decide = deciding(model)
     if model.training:
         raise RangeError(
-            "a model to be exported must be in evaluation mode; it is in training mode. Call eval()."
+            "a model must be in evaluation mode to be exported; it is in training mode. Call eval()."
         )
     if not isinstance(model.backbone, nn.Module):
-        raise RangeError("a model to be exported must run on torch; this one was exported already.")
+        raise RangeError("a model must run on torch to be exported; this one runs elsewhere already.")
     see = ContextMaps(model.backbone, decide.reduction, num_frames=size[0])
     clip = torch.zeros(1, 3, *size)
     with torch.no_grad():
@@ -106,7 +106,7 @@ def graphs_of(model: MuleModel, size: ClipSize) -> Graphs:
     _require_size_for(head, context)
     return Graphs(
         see=_onnx(see, (clip,), [CLIPS], [CONTEXT], dynamic={}),
-        decide=_onnx(head, _example(context, stride), [CONTEXT, *BOXES], SAID, dynamic=_dynamic()),
+        decide=_onnx(head, _example(context, stride), [CONTEXT, *BOXES], RESULTS, dynamic=_dynamic()),
         size=size,
         map_size=(rows, cols),
         stride=stride,
@@ -124,7 +124,7 @@ def _require_size_for(head: FlatHead, context: Tensor) -> None:
 
 
 def _example(context: Tensor, stride: int) -> tuple[Tensor, ...]:
-    """Two clips, three actors, two objects: no number that is traced is another's."""
+    """Two clips, three actors, two objects: numbers that differ, so that tracing cannot confuse them."""
     box = torch.tensor([[0.0, 0.0, stride, stride]])
     return (
         context.repeat(2, 1, 1, 1),
@@ -138,7 +138,7 @@ def _example(context: Tensor, stride: int) -> tuple[Tensor, ...]:
 def _dynamic() -> dict[str, dict[int, str]]:
     actors, objects = {0: "actors"}, {0: "objects"}
     of_inputs = dict(zip((CONTEXT, *BOXES), ({0: "clips"}, actors, actors, objects, objects), strict=True))
-    return {**of_inputs, **dict.fromkeys(SAID, actors)}
+    return {**of_inputs, **dict.fromkeys(RESULTS, actors)}
 
 
 def _onnx(
@@ -149,10 +149,12 @@ def _onnx(
     *,
     dynamic: dict[str, dict[int, str]],
 ) -> bytes:
-    """By the exporter that traces: the other one needs a package more, and fixes numbers of boxes below two."""
-    file: Any = io.BytesIO()  # the exporter takes a file too, though its type does not say so
+    """Export by tracing: torch's other exporter needs another package, and fixes box counts below two."""
+    file: Any = io.BytesIO()  # the exporter takes a file too, though its type hint does not say so
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its age, and of checks that leave no trace; parity is measured
+        warnings.simplefilter(
+            "ignore"
+        )  # about its age, and about checks that tracing skips; parity is measured instead
         torch.onnx.export(
             module,
             inputs,

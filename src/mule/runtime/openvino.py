@@ -1,16 +1,16 @@
-"""Backbones in the form in which they are converted: plain tensors out, and SlowFast prepared, wherever it is.
+"""Backbones compiled by OpenVINO (extra `mule[openvino]`): the same clips in, the same feature maps out.
+
+    backbone ─ converted ─▶ Network ─┬─▶ CompiledNetwork      clips ─▶ feature maps
+                                     └─▶ CompiledBoxFeatures  clips, boxes ─▶ one feature per box
+
+A network takes clips of one number of frames, rows and columns: they determine which frames the Slow pathway takes and where
+I3D pads, and fixed sizes run fastest. CompiledBackbone makes one network for each size it meets. Clips run one by one; on a
+processor whose cores one clip keeps busy, batches gain nothing.
+
+Before conversion, outputs become plain tensors and every SlowFast is prepared:
 
 clips ─┬─ chosen positions ─▶ slow ─┐
        └─ pairs of frames ──▶ fast ─┴─▶ maps
-
-Backbones compiled by OpenVINO (extra `mule[openvino]`): the same clips in, the same feature maps out.
-
-    backbone ─ converted ─▶ Network ─ (quantised) ─┬─▶ CompiledNetwork      clips ─▶ feature maps
-                                                   └─▶ CompiledBoxFeatures  clips, boxes ─▶ one feature per box
-
-A network is for clips of one number of frames, rows and columns: which frames the Slow pathway takes and where
-I3D pads depend on them, and fixed sizes run fastest. CompiledBackbone makes one network for each size it meets.
-Clips go through one by one; on a processor whose cores one clip keeps busy, batches gain nothing.
 """
 
 import os
@@ -41,14 +41,14 @@ TEMPORAL_AXIS = 2
 
 
 def exportable(backbone: Backbone, num_frames: int) -> nn.Module:
-    """A module in evaluation mode that gives the maps of clips of so many frames, as a tuple."""
+    """Return a module in evaluation mode whose output is a tuple of maps, for clips of `num_frames` frames."""
     return _Maps(_prepared(backbone, num_frames)).eval()
 
 
 class ContextMaps(nn.Module):
-    """What a head is shown of clips of so many frames: their maps averaged over time, and reduced where it wants that.
+    """The input of a head for clips of `num_frames` frames: maps averaged over time, and reduced if the head wants it.
 
-    The backbone may stand inside another module, as one does whose maps training kept.
+    The backbone may be inside another module, as a frozen one is.
     """
 
     def __init__(self, backbone: nn.Module, reduction: nn.Conv2d | None, *, num_frames: int) -> None:
@@ -57,13 +57,13 @@ class ContextMaps(nn.Module):
         self.eval()
 
     def forward(self, clips: Tensor) -> Tensor:
-        """The context map of each clip."""
+        """Return the context map of each clip."""
         context = context_map(self.backbone(clips))
         return context if self.reduction is None else self.reduction(context)
 
 
 def _prepared(backbone: nn.Module, num_frames: int) -> nn.Module:
-    """The same with every SlowFast in it prepared; what has none is not copied."""
+    """The module with every SlowFast in it prepared; one without SlowFast is not copied."""
     if isinstance(backbone, SlowFast):
         return _PreparedSlowFast(backbone, num_frames)
     if not any(isinstance(each, SlowFast) for each in backbone.modules()):
@@ -84,7 +84,7 @@ class _Maps(nn.Module):
 
 
 class _PreparedSlowFast(nn.Module):
-    """SlowFast with its Slow frames chosen beforehand: OpenVINO's linspace ends a rounding error short."""
+    """SlowFast with its Slow frames chosen in advance: OpenVINO's linspace ends a rounding error short."""
 
     def __init__(self, backbone: SlowFast, num_frames: int) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class PairedStem(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The first feature map of the pathway, frames in order again."""
+        """Return the first feature map of the pathway, frames in order again."""
         x = F.relu(self.norm(F.conv3d(x, self.weight, stride=2, padding=self.padding)))
         x = F.max_pool3d(x, kernel_size=(1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)).unflatten(1, (2, -1))
         return x.permute(0, 2, 3, 1, 4, 5).flatten(2, 3)  # (clips, channels, pairs · 2, rows, cols)
@@ -130,12 +130,12 @@ MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 
 
 class RuntimeMissing(MuleError, ImportError):  # noqa: N818 - names the fact, as the messages do
-    """A package that runs what was compiled is not installed."""
+    """The package that a runtime needs is not installed; the message names the extra."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A backbone as a graph of OpenVINO, for one clip of one size at a time; not yet compiled."""
+    """A backbone as an OpenVINO graph for one clip of one size at a time; not yet compiled."""
 
     graph: Any
     """An `openvino.Model`: input `clips`, one output per feature map."""
@@ -144,7 +144,7 @@ class Network:
 
 
 def converted(backbone: Backbone, size: ClipSize) -> Network:
-    """The graph of a backbone in evaluation mode.
+    """Convert a backbone in evaluation mode.
 
     Raises:
         RangeError: the backbone is in training mode.
@@ -153,19 +153,19 @@ def converted(backbone: Backbone, size: ClipSize) -> Network:
     openvino = require_openvino()
     if backbone.training:
         raise RangeError(
-            "a backbone to be converted must be in evaluation mode; it is in training mode. Call eval()."
+            "a backbone must be in evaluation mode to be converted; it is in training mode. Call eval()."
         )
     clip = torch.zeros(1, 3, *size)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own insides
+        warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own internals
         graph = openvino.convert_model(torch.export.export(exportable(backbone, num_frames=size[0]), (clip,)))
-    graph.reshape(list(clip.shape))  # the conversion forgets the sizes that torch fixed
+    graph.reshape(list(clip.shape))  # the conversion loses the sizes that torch fixed
     graph.input(0).get_tensor().set_names({CLIPS})
     return Network(graph, size, backbone.stride)
 
 
 class CompiledNetwork:
-    """A network on this machine's processor, behind the call of the backbone it was: clips in, maps out."""
+    """A network on this machine's processor, called like the backbone: clips in, maps out."""
 
     def __init__(self, network: Network, *, num_threads: int | None = None) -> None:
         self.size = network.size
@@ -173,19 +173,19 @@ class CompiledNetwork:
         self._run = _compiled(network.graph, num_threads)
 
     def __call__(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The feature maps of clips of this network's size.
+        """Return the feature maps of clips of this network's size.
 
         Raises:
-            ShapeError: the clips are of another size.
+            ShapeError: the clips have another size.
         """
         require_size(clips, self.size)
-        found = [self._run({CLIPS: clip.unsqueeze(0).contiguous().numpy()}) for clip in clips]
-        maps = tuple(_joined(found, output) for output in self._run.outputs)
+        results = [self._run({CLIPS: clip.unsqueeze(0).contiguous().numpy()}) for clip in clips]
+        maps = tuple(_joined(results, output) for output in self._run.outputs)
         return FeatureMaps(maps=maps, stride=self.stride)
 
 
 class CompiledBackbone:
-    """A backbone that is compiled anew for every size of clip, and then remembered for it."""
+    """A backbone that is compiled once for each size of clip it meets."""
 
     def __init__(
         self, backbone: Backbone, *, num_threads: int | None = None, num_remembered: int = 2
@@ -196,7 +196,7 @@ class CompiledBackbone:
         self._by_size: OrderedDict[ClipSize, CompiledNetwork] = OrderedDict()
 
     def __call__(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The feature maps of clips of any size; the first of a size takes seconds longer."""
+        """Return the feature maps of clips of any size; the first of a size takes seconds longer."""
         frames, rows, cols = clips.shape[2:]
         return self._compiled_for((frames, rows, cols))(clips)
 
@@ -204,31 +204,31 @@ class CompiledBackbone:
         network = self._by_size.pop(size, None) or CompiledNetwork(
             converted(self._backbone, size), num_threads=self._num_threads
         )
-        self._by_size[size] = network  # last in line to be forgotten
+        self._by_size[size] = network  # the last to be dropped
         if len(self._by_size) > self._num_remembered:
             self._by_size.popitem(last=False)
         return network
 
 
 def compiled_frozen(backbone: FrozenBackbone) -> FrozenBackbone:
-    """The same frozen backbone, compiled. Its recipe says so: the last digits of its features are others.
+    """Return the same frozen backbone, compiled. Its recipe records that, because the last digits of features differ.
 
     Raises:
-        RangeError: it is no backbone of ours but another function, or it is not on the CPU.
+        RangeError: it is no backbone of `mule.features`, or it is not on the CPU.
         RuntimeMissing: OpenVINO is not installed.
     """
     model = backbone.forward
     if not isinstance(model, Backbone):
-        raise RangeError(f"what is compiled must be a backbone of mule.features; got {type(model).__name__}.")
+        raise RangeError(f"only a backbone of mule.features can be compiled; got {type(model).__name__}.")
     device = next(model.parameters()).device
     if device.type != "cpu":
-        raise RangeError(f"a backbone to be compiled must be on the CPU; this one is on {device}. Move it.")
+        raise RangeError(f"a backbone must be on the CPU to be compiled; this one is on {device}. Move it.")
     recipe = replace(backbone.recipe, runtime="openvino")
     return replace(backbone, forward=CompiledBackbone(model), recipe=recipe)
 
 
 class CompiledBoxFeatures:
-    """A network with the pooling of boxes in its graph: as many boxes as there are, none included."""
+    """A network with box pooling in its graph, for any number of boxes, including none."""
 
     def __init__(
         self,
@@ -246,12 +246,12 @@ class CompiledBoxFeatures:
         boxes_xyxy_px: Float[Tensor, "boxes 4"],
         clip_index: Int[Tensor, " boxes"],
     ) -> Float[Tensor, "boxes channels"]:
-        """What `box_features` makes of the context map of these clips.
+        """Return what `box_features` makes of the context maps of these clips.
 
         Raises:
-            ShapeError: the clips are of another size than the network's.
+            ShapeError: the clips have another size than the network.
             NotFinite: a box has a corner that is not finite.
-            RangeError: a box belongs to a clip that is not there.
+            RangeError: a box belongs to a clip that does not exist.
         """
         require_size(clips, self.size)
         _require_usable(boxes_xyxy_px, clip_index, num_clips=len(clips))
@@ -266,12 +266,12 @@ class CompiledBoxFeatures:
 
 
 def require_openvino() -> ModuleType:
-    """The package, imported without its telemetry and kept from instructions that would end the process.
+    """Import the package without its telemetry, and without processor instructions that would end the process.
 
     Raises:
         RuntimeMissing: it is not installed.
     """
-    # OpenVINO reports its import and every conversion to its maker, unasked, unless this package is out of reach.
+    # OpenVINO reports its import and every conversion to its maker unless this package cannot be imported.
     sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
     try:
         openvino = import_module("openvino")
@@ -284,10 +284,10 @@ def require_openvino() -> ModuleType:
 
 
 def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSize) -> None:
-    """Returns if the clips have the frames, rows and columns that a network was made for.
+    """Check that the clips have the frames, rows and columns that a network was made for.
 
     Raises:
-        ShapeError: they have others.
+        ShapeError: they have not.
     """
     if tuple(clips.shape[2:]) != size:
         raise ShapeError(
@@ -297,7 +297,7 @@ def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSiz
 
 
 def _compiled(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - OpenVINO's own types
-    """The graph compiled for short waits; what is not quantised stays float32, also where bf16 would be faster."""
+    """Compile the graph for low latency, in float32 even where bf16 would be faster."""
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
@@ -308,7 +308,7 @@ def _compiled(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - Ope
 
 @cache
 def _avoid_broken_instructions() -> None:
-    """Some virtual machines promise AMX and then kill whoever uses it: tried out once, in a process of its own.
+    """Some virtual machines announce AMX and then kill a process that uses it; try it once, in another process.
 
     oneDNN, which computes for OpenVINO and for torch, obeys the variable if it is set before its first use.
     """
@@ -320,15 +320,15 @@ def _avoid_broken_instructions() -> None:
         os.environ[MAX_ISA] = "AVX512_CORE_FP16"  # all but AMX
 
 
-def _joined(found: list[Any], output: Any) -> Tensor:  # noqa: ANN401 - OpenVINO's own types
-    """One output of all clips; of none, an empty map with the right channels."""
-    if not found:
+def _joined(results: list[Any], output: Any) -> Tensor:  # noqa: ANN401 - OpenVINO's own types
+    """One output of all clips; an empty map with the right channels if there are none."""
+    if not results:
         return torch.empty(0, *list(output.shape)[1:])
-    return torch.cat([torch.from_numpy(each[output]) for each in found])
+    return torch.cat([torch.from_numpy(each[output]) for each in results])
 
 
 def _with_box_features(network: Network, sampling: RoiSampling) -> Any:  # noqa: ANN401 - an openvino.Model
-    """The graph of `context_map` and `box_features`, for one clip, behind the network's own."""
+    """Append `context_map` and `box_features`, for one clip, to the network's graph."""
     openvino = require_openvino()
     ops = import_module("openvino.opset15")
     graph = network.graph.clone()

@@ -1,8 +1,8 @@
-"""A model whose graphs run elsewhere than on torch, behind the calls of the model it was.
+"""A model whose graphs run on ONNX Runtime or OpenVINO, with the calls of the model on torch.
 
 clips ─▶ see ─▶ context map ─▶ decide, with boxes ─▶ ModelOutput
 
-How near a model that runs elsewhere stays to the one on torch: made scenes with few and many, and with nobody else.
+`measured_parity` compares it with torch on synthetic scenes with few and many actors and objects, and with none.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,43 +17,44 @@ from mule.core.records import Evidence
 from mule.features.pooling import FeatureMaps
 from mule.model import ModelOutput, MuleModel, SceneBoxes
 from mule.runtime.engines import Engine
-from mule.runtime.graphs import BOXES, CLIPS, CONTEXT, SAID
+from mule.runtime.graphs import BOXES, CLIPS, CONTEXT, RESULTS
 from mule.runtime.openvino import ClipSize, require_size
 
 
 class RunningModel:
-    """Both graphs, opened, for clips of one size."""
+    """Both graphs, open, for clips of one size."""
 
     def __init__(self, see: Engine, decide: Engine, *, size: ClipSize, stride: int) -> None:
-        """Tries both once, on nothing: so what the first clip takes later is what every clip takes."""
+        """Run both once on an empty clip, so that the first real clip is as fast as the others."""
         self.size, self.stride = size, stride
         self._see, self._decide = see, decide
         box = torch.tensor([[0.0, 0.0, stride, stride]])
         first = torch.zeros(1, dtype=torch.int64)
-        said = self._said(self.context(torch.zeros(1, 3, *size)), SceneBoxes(box, first, box[:0], first[:0]))
-        self._widths = [each.shape[1] for each in said]
+        empty = self.context(torch.zeros(1, 3, *size))
+        results = self._results(empty, SceneBoxes(box, first, box[:0], first[:0]))
+        self._widths = [each.shape[1] for each in results]
 
     def context(
         self, clips: Float[Tensor, "clips 3 frames rows cols"]
     ) -> Float[Tensor, "clips channels map_rows map_cols"]:
-        """The context maps of clips of this size, one clip after the other."""
+        """Return the context maps of clips of this size, computed one by one."""
         require_size(clips, self.size)
         return torch.cat([self._see({CLIPS: clip.unsqueeze(0)})[CONTEXT] for clip in clips])
 
     def see(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
-        """The same as feature maps of one frame."""
+        """Return the same as feature maps of one frame."""
         return FeatureMaps((self.context(clips).unsqueeze(2),), self.stride)
 
     def decide(
         self, context: Float[Tensor, "clips channels map_rows map_cols"], boxes: SceneBoxes
     ) -> ModelOutput:
-        """What is said of each actor; of nobody, nothing."""
-        said = (
-            self._said(context, boxes)
+        """Return outputs and evidence for each actor."""
+        results = (
+            self._results(context, boxes)
             if len(boxes.actors_xyxy_px)
             else [torch.zeros(0, width) for width in self._widths]
         )
-        outputs, features, positive, negative = said
+        outputs, features, positive, negative = results
         return ModelOutput(
             outputs=outputs,
             evidence=Evidence(positive, negative),
@@ -62,19 +63,19 @@ class RunningModel:
             actor_clip_index=boxes.actor_clip_index,
         )
 
-    def _said(self, context: Tensor, boxes: SceneBoxes) -> list[Tensor]:
-        given = (
+    def _results(self, context: Tensor, boxes: SceneBoxes) -> list[Tensor]:
+        tensors = (
             boxes.actors_xyxy_px.float(),
             boxes.actor_clip_index,
             boxes.objects_xyxy_px.float(),
             boxes.object_clip_index,
         )
-        found = self._decide({CONTEXT: context, **dict(zip(BOXES, given, strict=True))})
-        return [found[name] for name in SAID]
+        by_name = self._decide({CONTEXT: context, **dict(zip(BOXES, tensors, strict=True))})
+        return [by_name[name] for name in RESULTS]
 
 
 def running_anywhere(opened: Callable[[ClipSize], RunningModel]) -> MuleModel:
-    """A model that opens graphs for every size of clip it meets, and keeps the latest."""
+    """Return a model that opens graphs for each size of clip it meets, and keeps the latest open."""
     return MuleModel(*_calls(opened)).eval()
 
 
@@ -93,7 +94,7 @@ def _calls(
     def decide(features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
         if not latest or len(features) != 1 or len(features[0].maps) != 1:
             raise ShapeError(
-                "a model that runs elsewhere decides about maps that it made itself, of clips of one size."
+                "a model on another runtime takes maps that it made itself, of clips of one size; got others."
             )
         return latest[0].decide(features[0].maps[0].squeeze(2), boxes)
 
@@ -101,19 +102,19 @@ def _calls(
 
 
 LIMIT = 1e-3
-"""The largest difference of any number, as a share of the largest number beside it, that is let pass."""
+"""The largest accepted difference of any number, as a share of the largest number in the same result."""
 SCENES = ((1, 1, 0), (1, 1, 3), (1, 2, 1), (1, 3, 2), (1, 6, 8), (2, 3, 0), (3, 7, 4))
-"""Clips, actors and objects of the made scenes."""
+"""Numbers of clips, actors and objects in the synthetic scenes."""
 NUM_CLIPS = 2
 
 
 class ParityError(MuleError, ArithmeticError):
-    """A model that runs elsewhere says something else than the one on torch."""
+    """A model on another runtime gives other results than on torch."""
 
 
 @dataclass(frozen=True)
 class SceneParity:
-    """Largest differences in one scene, as shares of the largest number."""
+    """The largest differences in one scene, as shares of the largest number."""
 
     num_clips: int
     num_actors: int
@@ -124,26 +125,26 @@ class SceneParity:
 
     @property
     def largest(self) -> float:
-        """Of all three."""
+        """The largest of all three."""
         return max(self.outputs, self.features, self.evidence)
 
 
 @dataclass(frozen=True)
 class Parity:
-    """Of the context maps, and of what is decided in every scene."""
+    """Differences of the context maps, and of the results in every scene."""
 
     context: float
     scenes: tuple[SceneParity, ...]
 
     @property
     def largest(self) -> float:
-        """Of everything."""
+        """The largest of all."""
         return max(self.context, *(each.largest for each in self.scenes))
 
 
 @torch.inference_mode()
 def measured_parity(model: MuleModel, running: RunningModel, size: ClipSize) -> Parity:
-    """The differences on clips of noise, with boxes here and there; scenes of many clips show two of them by turns."""
+    """Measure the differences on clips of noise with scattered boxes; scenes of many clips alternate between two."""
     generator = torch.Generator().manual_seed(0)
     clips = torch.randn(NUM_CLIPS, 3, *size, generator=generator)
     maps, context = model.backbone(clips), running.context(clips)
@@ -172,21 +173,21 @@ def measured_parity(model: MuleModel, running: RunningModel, size: ClipSize) -> 
                 evidence=max(evidence),
             )
         )
-    # σ(X) of both is what is compared of the maps: the reduction has no place of its own on torch
+    # compare σ(X) of the maps: on torch, the reduction is not a step of its own
     everybody = SceneBoxes(torch.zeros(0, 4), _spread(0, 1), torch.zeros(0, 4), _spread(0, 1))
     seen = share_of_largest(context.mean(dim=(2, 3)), model.decide([maps], everybody).context)
     return Parity(seen, tuple(scenes))
 
 
 def share_of_largest(got: Tensor, wanted: Tensor) -> float:
-    """The largest difference as a share of the largest number wanted; infinite where one is not finite."""
+    """Return the largest difference as a share of the largest expected number; infinite if a number is not finite."""
     if got.shape != wanted.shape or not torch.isfinite(got).all():
         return float("inf")
     return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
 
 
 def _made_boxes(count: int, size: ClipSize, generator: torch.Generator) -> Float[Tensor, "boxes 4"]:
-    """Boxes within the clip; the first covers all of it."""
+    """Boxes inside the clip; the first covers all of it."""
     _, rows, cols = size
     corners = torch.rand(count, 2, 2, generator=generator).sort(dim=1).values
     corners[:1] = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
@@ -194,5 +195,5 @@ def _made_boxes(count: int, size: ClipSize, generator: torch.Generator) -> Float
 
 
 def _spread(count: int, num_clips: int) -> Int[Tensor, " boxes"]:
-    """The clips of boxes: by turns, not in order; with more clips than boxes some have none."""
+    """The clip of each box: in turn, not in order; with more clips than boxes, some have none."""
     return (torch.arange(count) * (num_clips - 1)) % max(num_clips, 1)

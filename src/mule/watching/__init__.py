@@ -1,1 +1,1 @@
-"""Watching: what was seen of every actor at every key time, kept, drawn, exported and told."""
+"""Watching a source: from video to moments (`engine`), and from moments to files and pages (`outputs`)."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError
@@ -115,37 +115,36 @@ class TrackLooks:
             self._looks.setdefault(number, deque(maxlen=self._most_looks)).append(row)
             self._ranks.setdefault(number, self._no_ranks()).append(rank)
             self._latest_s[number] = key_time_s
-        return self._so_far(track_ids)
+        looks, index, num_looks = self._kept(track_ids)
+        ranks = [self._ranks[number] for number in track_ids]
+        mean_rank = torch.tensor([sum(each) / len(each) for each in ranks], dtype=torch.float64)
+        num_ranks = torch.tensor([len(each) for each in ranks], dtype=torch.int64)
+        count = len(track_ids)
+        return Judgements(
+            network=fused_evidence(sums_along_tracks(looks.network, index, num_tracks=count)),
+            together=fused_evidence(sums_along_tracks(looks.together, index, num_tracks=count)),
+            rank=self._usual.of_looks(mean_rank, num_ranks),
+            log_trust=along_tracks(looks.log_trust, index, num_tracks=count),
+            num_looks=num_looks,
+        )
 
     def _forget_contradicted(self, track_ids: list[int], now: Judgements) -> None:
         rows = [row for row, number in enumerate(track_ids) if number in self._looks]
-        before = opinion_from(self._so_far([track_ids[row] for row in rows]).together)
+        looks, index, _ = self._kept([track_ids[row] for row in rows])
+        before = opinion_from(fused_evidence(sums_along_tracks(looks.together, index, num_tracks=len(rows))))
         evidence = Evidence(now.together.positive[rows].double(), now.together.negative[rows].double())
         is_contradicted = conflict(before, opinion_from(evidence)) > LARGEST_CONFLICT
         for row, is_over in zip(rows, is_contradicted.tolist(), strict=True):
             if is_over:
                 self._looks[track_ids[row]].clear()
 
-    def _so_far(self, track_ids: list[int]) -> Judgements:
+    def _kept(self, track_ids: list[int]) -> tuple[Judgements, Int[Tensor, " looks"], Int[Tensor, " tracks"]]:
+        """The kept looks at these tracks, the track of each look, and how many each track has."""
         kept = [list(self._looks[number]) for number in track_ids]
         num_looks = torch.tensor([len(rows) for rows in kept], dtype=torch.int64)
-        index, count = torch.repeat_interleave(num_looks), len(track_ids)
         none = torch.zeros(0, 4 * self._num_classes + 2, dtype=torch.float64)
-        looks = unpacked(
-            torch.stack([row for rows in kept for row in rows]) if kept else none, self._num_classes
-        )
-        return Judgements(
-            network=fused_evidence(sums_along_tracks(looks.network, index, num_tracks=count)),
-            together=fused_evidence(sums_along_tracks(looks.together, index, num_tracks=count)),
-            rank=self._rank(track_ids),
-            log_trust=along_tracks(looks.log_trust, index, num_tracks=count),
-            num_looks=num_looks,
-        )
-
-    def _rank(self, track_ids: list[int]) -> Float[Tensor, " actors"]:
-        ranks = [self._ranks[number] for number in track_ids]
-        mean = torch.tensor([sum(each) / len(each) for each in ranks], dtype=torch.float64)
-        return self._usual.of_looks(mean, torch.tensor([len(each) for each in ranks], dtype=torch.int64))
+        rows = torch.stack([row for rows in kept for row in rows]) if kept else none
+        return unpacked(rows, self._num_classes), torch.repeat_interleave(num_looks), num_looks
 
     def _no_ranks(self) -> deque[float]:
         return deque(maxlen=min(self._most_looks, MOST_LOOKS_FOR_NOVELTY))

@@ -13,31 +13,38 @@ so it follows the memory the next time it is read. Files made for other weights 
 
 import importlib.resources
 import json
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, UInt8
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mule.core.config import Experiment, StageData
 from mule.core.errors import FileError, MuleError, WeightsError
 from mule.core.files import os_reason, sha256_of, write_file
+from mule.features.backbones.tiny import STRIDE
+from mule.features.weights.cards import find_card
 from mule.memory.files import read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
 from mule.runtime.engines import require_runtime
 from mule.runtime.exported import kept_graphs, running_model
-from mule.training.build import load_run
+from mule.stage.plans import FRAME_RATE
+from mule.training.build import TINY, LoadedRun, load_run, normalisation
 from mule.training.checkpoint import weights_file
+from mule.training.data import frame_rate
 from mule.training.run_folder import CARD, EXPERIMENT, MODEL
-from mule.watching.engine.judging import HeldOutActors, Judge, UsualNovelty
-from mule.watching.engine.seeing import ClipNeeds, clip_needs, seeing_model
+from mule.video.clips import ClipShape
+from mule.video.transforms import Normalisation, normalised, resized
+from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty
 from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
 BUNDLE, CALIBRATION, MEMORY = "bundle.json", "calibration.safetensors", "memory.safetensors"
@@ -80,36 +87,27 @@ class BundleCard(BaseModel):
 
 
 @dataclass(frozen=True)
-class HeldOutOutputs:
-    """Held-out known actors as the network saw them; a later change of the memory does not make them stale."""
+class ClipNeeds:
+    """How to cut and scale clips so that they look like those the network was validated on."""
 
-    outputs: Float[Tensor, "actors outputs"]
-    features: Float[Tensor, "actors whole"]
-    """What a memory keeps of each actor (`mule.memory.memory.whole_features`)."""
-    clip_index: Int[Tensor, " actors"]
-    track_index: Int[Tensor, " actors"]
-    labels: Float[Tensor, "actors classes"] | None = None
-    """Which of the trained actions each actor does; None if the labels were not kept."""
+    shape: ClipShape
+    frame_rate: Fraction | None
+    """Of the grid of times; None takes each video's own."""
+    short_side_px: int | None
+    """None leaves frames in their own size."""
+    multiple_px: int
+    """Rows and columns must be multiples of this."""
+    normalisation: Normalisation
 
-    def still_known(
-        self, trained: Sequence[str], remembered: Remembered | None, *, tags: Sequence[str] = ()
-    ) -> "HeldOutOutputs":
-        """Return the actors that do an action which was not forgotten since; all of them without labels.
+    def pixels(
+        self, frames: UInt8[Tensor, "frames channels rows cols"]
+    ) -> Float[Tensor, "1 channels frames fitted_rows fitted_cols"]:
+        """Return the clip as the backbone takes it, each side rounded to the nearest multiple."""
+        rows, cols = (self._fitting(side) for side in frames.shape[2:])
+        return normalised(resized(frames, (rows, cols)), self.normalisation)[None]
 
-        An actor who does nothing but forgotten actions is novel now and must not count among known ones.
-        """
-        if remembered is None or self.labels is None:
-            return self
-        known = set(remembered.memory.class_names).difference(tags)
-        is_known = torch.tensor([name in known for name in trained], dtype=torch.bool)
-        rows = (self.labels[:, is_known] > 0).any(dim=1)
-        return HeldOutOutputs(
-            self.outputs[rows],
-            self.features[rows],
-            self.clip_index[rows],
-            self.track_index[rows],
-            self.labels[rows],
-        )
+    def _fitting(self, side_px: int) -> int:
+        return max(1, round(side_px / self.multiple_px)) * self.multiple_px
 
 
 @dataclass(frozen=True)
@@ -218,10 +216,35 @@ def cannot_follow_forgetting(memory_file: Path) -> bool:
         return False  # missing or damaged: whoever uses it gets the error
 
 
-def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
-    """Calibrate on held-out known actors, as a judge sees them."""
-    ranks = judge(held_out.outputs, held_out.features).ranks
-    return UsualNovelty(HeldOutActors(ranks, held_out.clip_index, held_out.track_index))
+def clip_needs(experiment: Experiment) -> ClipNeeds:
+    """Return the clips that the network of an experiment needs."""
+    data, view = experiment.data, experiment.view
+    is_tiny = experiment.backbone.name == TINY
+    short_side_px = view.val_short_side_px
+    if isinstance(data, StageData):
+        num_frames = math.ceil(data.num_frames / data.stride_frames)
+        shape = ClipShape(num_frames, data.stride_frames, num_slow_frames=num_frames)
+        rate, short_side_px = Fraction(FRAME_RATE), short_side_px or min(data.rows, data.cols)
+    else:
+        shape = ClipShape(data.num_frames, data.stride_frames, num_slow_frames=data.num_frames)
+        rate = frame_rate(data)
+        if experiment.backbone.frozen:  # without a size in the experiment, kept maps have the card's
+            short_side_px = short_side_px or find_card(experiment.backbone.name).clip.short_side_px
+    return ClipNeeds(shape, rate, short_side_px, STRIDE if is_tiny else 1, normalisation(experiment))
+
+
+def seeing_model(run: LoadedRun) -> MuleModel:
+    """Return the network from pixels to evidence; one that was trained on kept maps gets its frozen backbone back.
+
+    Raises:
+        WeightsError: the backbone's weights are missing, or the network has no separate opinion of each action.
+    """
+    if run.system.evidence == "dirichlet":
+        raise WeightsError(
+            f"to watch, a network must have evidence for and against each action; '{run.experiment.system}' shares one "
+            "Dirichlet among all. Use mule, or any system with one logit per action (`mule models`)."
+        )
+    return run.model_on_pixels()
 
 
 def write_bundle(

@@ -86,12 +86,12 @@ class Judge:
         *,
         tags: Sequence[str] = (),
     ) -> None:
-        """Finds the columns that the memory speaks of, and those that novelty is read from: all but tags.
+        """Find the columns of the actions in memory, and those that count for novelty: all except tags.
 
         `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
 
         Raises:
-            RangeError: the memory speaks of actions the network does not have, or needs one logit per action.
+            RangeError: the memory has actions that the network does not know, or the network has two outputs per action.
         """
         self._pair_evidence = pair_evidence
         self.remembered = remembered
@@ -149,7 +149,7 @@ class Judge:
     def _evidence(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
         """One logit h becomes e⁺ = e^h and e⁻ = e^−h, whose expected probability is exactly the sigmoid of h.
 
-        So a network trained by cross-entropy is read as the tied exponential one is, and means what it meant.
+        A network trained with cross-entropy is therefore read like the tied exponential one, and keeps its meaning.
         """
         if self._pair_evidence is not None:
             return self._pair_evidence(outputs)
@@ -163,6 +163,39 @@ MOST_LOOKS_FOR_NOVELTY = 4
 
 BY_TRACKS = "calibrated on held-out actors after as many looks"
 BY_RULE = "e times the geometric mean of p-values, valid however looks depend on each other"
+
+
+@dataclass(frozen=True)
+class HeldOutOutputs:
+    """Held-out known actors as the network saw them; a later change of the memory does not make them stale."""
+
+    outputs: Float[Tensor, "actors outputs"]
+    features: Float[Tensor, "actors whole"]
+    """What a memory keeps of each actor (`mule.memory.memory.whole_features`)."""
+    clip_index: Int[Tensor, " actors"]
+    track_index: Int[Tensor, " actors"]
+    labels: Float[Tensor, "actors classes"] | None = None
+    """Which of the trained actions each actor does; None if the labels were not kept."""
+
+    def still_known(
+        self, trained: Sequence[str], remembered: Remembered | None, *, tags: Sequence[str] = ()
+    ) -> "HeldOutOutputs":
+        """Return the actors that do an action which was not forgotten since; all of them without labels.
+
+        An actor who does nothing but forgotten actions is novel now and must not count among known ones.
+        """
+        if remembered is None or self.labels is None:
+            return self
+        known = set(remembered.memory.class_names).difference(tags)
+        is_known = torch.tensor([name in known for name in trained], dtype=torch.bool)
+        rows = (self.labels[:, is_known] > 0).any(dim=1)
+        return HeldOutOutputs(
+            self.outputs[rows],
+            self.features[rows],
+            self.clip_index[rows],
+            self.track_index[rows],
+            self.labels[rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -259,6 +292,12 @@ class UsualNovelty:
         return DecisionThreshold(
             name=name, score=P_VALUE, value=value, view=view, meaning=meaning, num_held_out=self.num_held_out
         )
+
+
+def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
+    """Calibrate on held-out known actors, as a judge sees them."""
+    ranks = judge(held_out.outputs, held_out.features).ranks
+    return UsualNovelty(HeldOutActors(ranks, held_out.clip_index, held_out.track_index))
 
 
 def _share(text: str) -> float:

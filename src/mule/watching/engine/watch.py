@@ -6,26 +6,22 @@ source ─▶ clips ─▶ ┊ boxes ─▶ tracks ─▶ ┊ backbone, relation
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError, ShapeError, did_you_mean
+from mule.core.errors import DetectorError, RangeError, did_you_mean
 from mule.core.files import cache_folder, sha256_of
-from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.cards import YOLOX_CARDS
 from mule.detection.detector import Detector
 from mule.features.weights.download import place_of, require_checksum
 from mule.novelty.drift import DriftReport
-from mule.video.arrays import frame_stream
-from mule.video.clips import Seconds, exact
-from mule.video.reading import read_clips, video_facts
+from mule.video.clips import exact
+from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
 from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks, moment_of
 from mule.watching.engine.bundle import SCENE_BOXES, Bundle
@@ -41,7 +37,7 @@ from mule.watching.engine.key_times import (
     sights_of,
 )
 from mule.watching.engine.recognising import Recognised, Recogniser
-from mule.watching.moments import Header, ModelFacts, Moment, SeenActor, SourceFacts, printable
+from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts, printable
 
 State = Mapping[str, Tensor]
 
@@ -88,7 +84,8 @@ def open_watch(
     """
     video = video_source(source)
     facts = video_facts(video)
-    finder = box_finder(detector if detector is not None else recommended(bundle, video), video_name(video))
+    chosen = named_detector(detector, bundle) if detector is None or isinstance(detector, str) else detector
+    finder = box_finder(recommended(bundle, video) if chosen is None else chosen, video_name(video))
     return Watcher(video, bundle, finder, _header(video, facts, bundle, settings), settings, noted)
 
 
@@ -155,25 +152,48 @@ class Watcher:
 
     def __iter__(self) -> Generator[Moment, None, None]:
         """Yield the moments from here on; threads end when the iteration ends, however it ends."""
+        sights, in_view = self._threads()
+        try:
+            for scene in in_view:
+                recognised = self._recognise(scene)
+                track_ids = recognised.scene.track_ids
+                so_far = self._looks.add(
+                    track_ids.tolist(),
+                    recognised.now,
+                    key_time_s=float(scene.sight.key_time_s),
+                    forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
+                )
+                self._drift.watch(recognised.statistic, track_ids)
+                moment = moment_of(
+                    recognised,
+                    so_far,
+                    self.header,
+                    has_memory=self._bundle.has_memory,
+                    has_thumbnails=self._bundle.thumbnails is not None,
+                )
+                self._tracker, self.recognised = scene.tracker, recognised
+                self.key_frame, self.latency_s = scene.sight.clip.key_frame, self._latency_of(scene.sight)
+                yield moment
+        finally:
+            self._stopping.set()
+            sights.close()
+            in_view.close()
+
+    def _threads(self) -> tuple[Overlapped[Sight], Overlapped[Scene]]:
+        """Decoding, and detecting behind it, both started."""
         sights = Overlapped(
             self._sights(),
             room=LIVE_ROOM if self.is_live else ROOM * self._rhythm.link_steps,
             drops=(lambda sight: not sight.is_key) if self.is_live else None,
             dropped=self._count_dropped,
         )
-        found = Overlapped(
+        in_view = Overlapped(
             scenes(sights, self._finder, self._rhythm, tracker=self._tracker),
             room=ROOM,
             drops=(lambda _: True) if self.is_live else None,
             dropped=lambda scene: self._count_dropped(scene.sight),
         )
-        try:
-            for scene in found:
-                yield self._moment(scene)
-        finally:
-            self._stopping.set()
-            sights.close()
-            found.close()
+        return sights, in_view
 
     def _sights(self) -> Iterator[Sight]:
         if not self.is_live:
@@ -190,88 +210,15 @@ class Watcher:
             )
         )
 
+    def _latency_of(self, sight: Sight) -> float | None:
+        if not self.is_live:
+            return None
+        window = sight.clip.window
+        ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
+        return time.monotonic() - sight.arrived_at + ahead_s
+
     def _count_dropped(self, sight: Sight) -> None:
         self.num_dropped += sight.is_key
-
-    def _moment(self, scene: Scene) -> Moment:
-        recognised = self._recognise(scene)
-        track_ids = recognised.scene.track_ids
-        so_far = self._looks.add(
-            track_ids.tolist(),
-            recognised.now,
-            key_time_s=float(scene.sight.key_time_s),
-            forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
-        )
-        self._drift.watch(recognised.statistic, track_ids)
-        moment = moment_of(
-            recognised,
-            so_far,
-            self.header,
-            has_memory=self._bundle.has_memory,
-            has_thumbnails=self._bundle.thumbnails is not None,
-        )
-        self._tracker, self.key_frame, self.recognised = scene.tracker, scene.sight.clip.key_frame, recognised
-        if self.is_live:
-            window = scene.sight.clip.window
-            ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
-            self.latency_s = time.monotonic() - scene.sight.arrived_at + ahead_s
-        return moment
-
-
-def actors_in_clip(
-    bundle: Bundle,
-    frames: Sequence[Any],
-    boxes_xyxy_px: Float[Tensor, "actors corners"],
-    *,
-    rate: Seconds,
-    objects_xyxy_px: Float[Tensor, "objects corners"] | None = None,
-    settings: WatchSettings = WatchSettings(),  # noqa: B008 - frozen
-) -> tuple[SeenActor, ...]:
-    """Judge the actors of one clip, about the middle of it, as `Moment.actors` has them.
-
-    Args:
-        bundle: the model.
-        frames: arrays or tensors, as `mule.video.arrays.frame_stream` takes them; one second or so.
-        boxes_xyxy_px: of the actors at the middle of the clip, in pixels. Actor i has track id i; a box outside the frame
-            has no actor.
-        rate: frames per second.
-        objects_xyxy_px: of objects, if any.
-        settings: threshold, least probability, and whether to explain; the rest does not matter for one clip.
-
-    Raises:
-        ShapeError: a frame or the boxes have the wrong shape.
-        RangeError: the rate is not above 0.
-    """
-    objects_xyxy_px = torch.zeros(0, 4) if objects_xyxy_px is None else objects_xyxy_px
-    for boxes in (boxes_xyxy_px, objects_xyxy_px):
-        if boxes.ndim != 2 or boxes.shape[1] != 4:
-            raise ShapeError(f"boxes must have the shape (boxes, 4); got {tuple(boxes.shape)}.")
-    video = frame_stream(frames, rate=rate, name="clip")
-    facts = video_facts(video)
-    header = _header(video, facts, bundle, settings)
-    rhythm = _rhythm(header, bundle, end_s=len(frames) / facts.frame_rate)
-    window = rhythm.window((len(frames) // 2) / facts.frame_rate)
-    (clip,) = read_clips(video, [window], short_side_px=rhythm.short_side_px)
-    inside_px = clip_to_image(boxes_xyxy_px.float(), width_px=facts.cols, height_px=facts.rows)
-    in_frame = torch.nonzero(has_area(inside_px))[:, 0]
-    scene = Scene(
-        Sight(clip, window.key_time_s, is_key=True, arrived_at=time.monotonic()),
-        boxes_xyxy_px=inside_px[in_frame],
-        scores=torch.ones(len(in_frame)),
-        track_ids=in_frame,
-        objects_xyxy_px=objects_xyxy_px.float(),
-        object_names=("object",) * len(objects_xyxy_px),
-        tracker={},
-    )
-    recognised = Recogniser(bundle, explains=settings.explains)(scene)
-    so_far = TrackLooks(bundle.usual, len(bundle.classes)).add(
-        recognised.scene.track_ids.tolist(), recognised.now, key_time_s=0.0, forget_after_s=0.0
-    )
-    has_thumbnails = bundle.thumbnails is not None
-    moment = moment_of(
-        recognised, so_far, header, has_memory=bundle.has_memory, has_thumbnails=has_thumbnails
-    )
-    return moment.actors
 
 
 def video_name(source: VideoSource) -> str:
@@ -282,19 +229,13 @@ def video_name(source: VideoSource) -> str:
 
 
 def recommended(bundle: Bundle, source: VideoSource) -> Path:
-    """Return the model's own detector, or the boxes beside a rendered scene if the model recommends them.
+    """Return the model's own detector, or the boxes beside a rendered scene if it has none.
 
     Raises:
-        DetectorError: the model recommends another detector, or there are no boxes.
+        DetectorError: there are no boxes beside the scene.
     """
-    wanted = bundle.card.detector
     if bundle.own_detector is not None:
         return bundle.own_detector
-    if wanted != SCENE_BOXES:
-        raise DetectorError(
-            f"a detector is required; this model recommends {wanted} (`mule weights pull {wanted}`). Give its file, or "
-            "a file of boxes."
-        )
     if isinstance(source, VideoFile):
         for folder in (source.path.absolute().parent, source.path.absolute().parent.parent):
             if any((folder / name).is_file() for name in (TRACKS, ACTORS)):
@@ -324,16 +265,14 @@ def _header(source: VideoSource, facts: VideoFacts, bundle: Bundle, settings: Wa
     )
 
 
-def _rhythm(header: Header, bundle: Bundle, *, link_steps: int = 1, end_s: Fraction | None = None) -> Rhythm:
-    if header.source.duration_s is not None:
-        end_s = exact(header.source.duration_s)
+def _rhythm(header: Header, bundle: Bundle, *, link_steps: int) -> Rhythm:
     return Rhythm(
         every_s=exact(header.every_s),
         shape=bundle.needs.shape,
         frame_rate=bundle.needs.frame_rate or header.source.rate,
         short_side_px=bundle.needs.short_side_px,
         link_steps=link_steps,
-        end_s=end_s,
+        end_s=None if header.source.duration_s is None else exact(header.source.duration_s),
     )
 
 

@@ -133,16 +133,13 @@ def font_with(text: str) -> Path | None:
 @lru_cache(maxsize=65536)
 def _has(path: Path, letter: str) -> bool:
     """Whether a font has a picture of its own for a character; what it lacks looks like what is no character."""
-    return _picture(path, letter) != _picture(path, _NO_CHARACTER)
-
-
-def _picture(path: Path, letter: str) -> bytes:
     font = _loaded(path, 24.0)
     if font is None:
-        return b""
-    image = Image.new("L", (72, 72))
-    ImageDraw.Draw(image).text((24, 48), letter, fill=255, font=font, anchor="ls")
-    return image.tobytes()
+        return False
+    pictures = [Image.new("L", (72, 72)) for _ in range(2)]
+    for picture, each in zip(pictures, (letter, _NO_CHARACTER), strict=True):
+        ImageDraw.Draw(picture).text((24, 48), each, fill=255, font=font, anchor="ls")
+    return pictures[0].tobytes() != pictures[1].tobytes()
 
 
 @lru_cache(maxsize=256)

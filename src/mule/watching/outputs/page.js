@@ -107,9 +107,9 @@
 
   function openVideo() {
     const source = content.video;
-    if (!source) return showUnseen("No video was given; boxes are shown on plain ground.");
+    if (!source) return showUnseen("This report has no video; boxes are shown on a plain background.");
     video.addEventListener("error", () =>
-      showUnseen(`This browser cannot show ${source.name}. Everything else works without it.`));
+      showUnseen(`This browser cannot play ${source.name}. Everything else works without it.`));
     video.addEventListener("loadedmetadata", () => {
       hasVideo = true;
       $("unseen").hidden = true;
@@ -404,7 +404,7 @@
     const panel = $("why");
     panel.replaceChildren();
     if (!look) {
-      panel.append(make("p", "faint", tracks.length ? "Choose an actor to see why." : "Nobody was seen."));
+      panel.append(make("p", "faint", tracks.length ? "Select an actor to see why." : "Nobody was seen."));
       return;
     }
     const top = make("div", "whotop");
@@ -413,7 +413,7 @@
     panel.append(make("p", "lead", sentence(look)), meter(look), make("p", "faint", `Threshold: ${meaning()}.`));
     addActions(panel, look);
     if (look.why) addReasons(panel, look.why);
-    else panel.append(make("p", "faint", `Reasons of the ${content.explained} most novel looks are in this page; all are in moments.jsonl.`));
+    else panel.append(make("p", "faint", `This page has the reasons of the ${content.explained} most novel looks; moments.jsonl has all of them.`));
     addScores(panel, look);
   }
 
@@ -441,7 +441,7 @@
 
   function addActions(panel, look) {
     panel.append(make("h3", "", "Known actions"));
-    if (!look.does.length) panel.append(make("p", "faint", "None is likely enough to be said."));
+    if (!look.does.length) panel.append(make("p", "faint", "No action is probable enough to be reported."));
     for (const [name, belief, disbelief, uncertainty, probability] of look.does) {
       const item = make("div", "item"), label = make("span", "", name), stack = make("div", "stack");
       label.dir = "auto";
@@ -455,7 +455,7 @@
       item.append(label, make("em", "", percent(probability)), stack);
       panel.append(item);
     }
-    if (look.does.length) panel.append(make("p", "faint", "Bar: belief from the left, disbelief from the right, uncertainty between."));
+    if (look.does.length) panel.append(make("p", "faint", "Bars show belief from the left, disbelief from the right and uncertainty in between."));
   }
 
   function addReasons(panel, why) {
@@ -472,7 +472,7 @@
     if (why.most) {
       panel.append(make("h3", "", "Contributed most"));
       panel.append(bar(why.most.id === null ? why.most.name : `${why.most.name} #${why.most.id}`, percent(why.most.share), why.most.share, "share"));
-      panel.append(make("p", "faint", `${why.most.kind}, by ${why.most.by.replaceAll("_", " ")}`));
+      panel.append(make("p", "faint", `${why.most.kind}, ${why.most.by === "leave_one_out" ? "measured by leaving it out" : "measured by attention"}`));
     }
     if (why.like.length) panel.append(make("h3", "", "Nearest remembered actors"));
     for (const each of why.like) {
@@ -605,7 +605,7 @@
     $("title").textContent = content.source.video;
     $("title").title = content.source.address;
     $("facts").textContent = `${content.source.duration_s === null ? "live, " : ""}${clock(length)} · ${plural(times.length, "key time")} · ${content.source.cols} × ${content.source.rows}`;
-    $("model").textContent = `Watched by ${content.model.name} (${content.model.fingerprint}), ${content.threshold.name}`;
+    $("model").textContent = `Watched with ${content.model.name} (${content.model.fingerprint}), ${content.threshold.name}`;
     buildLanes();
     buildThumbnails();
     listen();

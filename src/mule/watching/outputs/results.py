@@ -99,7 +99,7 @@ def write_outputs(
     exports: Sequence[str] = (),
     has_video: bool = True,
     thumbnails: ThumbnailArchive | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    writing: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Write everything that is made of the moments in a folder.
 
@@ -109,7 +109,7 @@ def write_outputs(
         exports: names of `EXPORTS`.
         has_video: whether to write the annotated video.
         thumbnails: pictures of remembered actors (`Bundle.thumbnails`).
-        told: called with the name of each file before it is written.
+        writing: called with the name of each file before it is written.
 
     Raises:
         RangeError: there is no such export.
@@ -120,19 +120,22 @@ def write_outputs(
     moments = MomentsFile(folder / MOMENTS)
     header = moments.header
     summary = summarise(header, moments)
-    told(SUMMARY)
+    writing(SUMMARY)
     write_summary(folder / SUMMARY, summary)
     write_ava(folder / AVA, header, moments)
     write_label_map(folder / LABELS, header)
     for name in exports:
-        told(EXPORTS[name][0])
+        writing(EXPORTS[name][0])
         EXPORTS[name][1](folder / EXPORTS[name][0], header, moments)
     shown = _shown(folder, source)
     has_video = has_video and shown is not None and summary.num_moments > 0
     if has_video and shown is not None:
-        told(ANNOTATED)
-        _annotate(folder / ANNOTATED, shown, moments, until_s=summary.end_s)
-    told(REPORT)
+        writing(ANNOTATED)
+        rate = video_facts(shown).frame_rate
+        end_s = summary.end_s + header.every_s  # a watch that was stopped saw no more
+        frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
+        write_annotated(folder / ANNOTATED, frames, moments, header=header, rate=rate)
+    writing(REPORT)
     write_page(
         folder / REPORT,
         header,
@@ -218,14 +221,6 @@ def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
     if (folder / KEY_FRAMES).is_file():
         return VideoFile(folder / KEY_FRAMES)
     return None if isinstance(source, LiveStream | FrameStream) else source
-
-
-def _annotate(path: Path, shown: VideoSource, moments: MomentsFile, *, until_s: float) -> None:
-    header = moments.header
-    rate = video_facts(shown).frame_rate
-    end_s = until_s + header.every_s  # a watch that was stopped saw no more
-    frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
-    write_annotated(path, frames, moments, header=header, rate=rate)
 
 
 def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool) -> PageVideo | None:
