@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.comparison.overview import overview
-from mule.comparison.page import Told, all_tables, write_docs
+from mule.comparison.page import PageFacts, all_tables, write_docs
 from mule.comparison.results_pages import read_results_page
 from mule.comparison.sheets import every_comparison, judged_comparison
 from mule.core.errors import AnnotationError, RangeError
@@ -58,11 +58,11 @@ def page(path, methods=METHODS, scores=SCORES, *, reference="bce-aco-r"):
 def test_what_a_comparison_wrote_is_read_back(done, tmp_path):
     findings = done.findings
     assert findings is not None
-    told = Told(command="mule compare", budget="3 gradient steps each", failures={})
+    told = PageFacts(command="mule compare", budget="3 gradient steps each", failures={})
     figure = tmp_path / "roc.png"
     figure.write_bytes(b"")
     tables = all_tables(findings, resamples=20)
-    write_docs(findings, tmp_path / "docs.md", figures=[figure], told=told, tables=tables)
+    write_docs(findings, tmp_path / "docs.md", figures=[figure], facts=told, tables=tables)
     read = read_results_page(tmp_path / "docs.md")
     judged, every = judged_comparison(findings, SIDE), every_comparison(findings, SIDE)
     for method, score in findings.judged_by.items():

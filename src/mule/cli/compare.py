@@ -95,7 +95,7 @@ def compare(
     and does not stop the others; the exit code is then 2.
     """
     from mule.cli import show_compare
-    from mule.comparison.compare import Asked, quickened
+    from mule.comparison.compare import ComparisonPlan, quickened
     from mule.comparison.equal import with_steps
     from mule.inference.judging import Judging
 
@@ -108,7 +108,7 @@ def compare(
     if steps is not None:
         contestants = with_steps(contestants, steps)
     start = show_compare.start_of(backbone_from, settings) if backbone_from else None
-    asked = Asked(
+    asked = ComparisonPlan(
         contestants=contestants,
         out=out,
         seeds=tuple(range(first_seed, first_seed + seeds)),

@@ -12,19 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.cli.show_training import with_usual_places
-from mule.comparison.compare import Asked, Compared
-from mule.comparison.compare import compare as run_comparison
-from mule.comparison.controls import with_control
-from mule.comparison.figures import write_figures
-from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
-from mule.comparison.pictures import write_pictures
-from mule.comparison.progress import WatchedRow, watched
-from mule.comparison.rows import Contestant, Row, results_of
+from mule.comparison.checks import with_control
+from mule.comparison.compare import ComparisonPlan, FinishedComparison, run_comparison
+from mule.comparison.figures import write_figures, write_pictures
+from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
+from mule.comparison.rows import Contestant, Row, RowProgress, progress_of, results_of
 from mule.comparison.sheets import Findings, judged_comparison, networks_comparison, paper_comparison
 from mule.core.config import ConfigError, Experiment, differences, load_experiment
 from mule.core.errors import RangeError
 from mule.evaluation.open_set import OpenSetMeasures
-from mule.evaluation.tables import Number, Sheet, paper_sheet, score_sheet
+from mule.evaluation.tables import Sheet, TableNumber, paper_sheet, score_sheet
 from mule.inference.results import SideResult
 from mule.training.run_folder import EXPERIMENT
 
@@ -123,14 +120,14 @@ def judged_by(texts: Sequence[str]) -> dict[str, str]:
     return {method: score for method, _, score in pairs}
 
 
-def compare(asked: Asked, *, pictures: bool, docs: Path | None) -> bool:
+def compare(asked: ComparisonPlan, *, pictures: bool, docs: Path | None) -> bool:
     """Run the comparison, print its tables and where everything is; says whether a row has failed."""
     started_at = time.perf_counter()
 
     def watch(rows: Sequence[Row], num_finished: int) -> _Watch:
         if num_finished:
             noted(f"{num_finished} rows are finished already and stay as they are")
-        return _Watch([watched(row) for row in rows])
+        return _Watch([progress_of(row) for row in rows])
 
     done = run_comparison(asked, watch=watch, noted=noted)
     for failure in done.failures:
@@ -144,8 +141,8 @@ def compare(asked: Asked, *, pictures: bool, docs: Path | None) -> bool:
     return bool(done.failures)
 
 
-def _told(done: Compared, *, elapsed_s: float) -> Told:
-    return Told(
+def _told(done: FinishedComparison, *, elapsed_s: float) -> PageFacts:
+    return PageFacts(
         command=command_shown(),
         budget=done.budget,
         failures={failure.name: failure.reason for failure in done.failures},
@@ -167,7 +164,7 @@ def without_place(argument: str) -> str:
 
 
 def _written(
-    findings: Findings, asked: Asked, told: Told, *, pictures: bool, docs: Path | None
+    findings: Findings, asked: ComparisonPlan, told: PageFacts, *, pictures: bool, docs: Path | None
 ) -> list[Path | str]:
     """Everything on disk; its places, and what could not be drawn."""
     out, side = asked.out, findings.tests[0]
@@ -181,9 +178,9 @@ def _written(
             figures.append(path)
         except RangeError as error:
             places.append(str(error))
-    write_page(findings, out / "results.md", figures=figures, told=told, tables=tables)
+    write_results_page(findings, out / "results.md", figures=figures, facts=told, tables=tables)
     if docs is not None:
-        write_docs(findings, docs, figures=figures, told=told, tables=tables)
+        write_docs(findings, docs, figures=figures, facts=told, tables=tables)
     return [*places, out / "figures", out / "results.md", *([docs] if docs else [])]
 
 
@@ -238,15 +235,15 @@ def _table(sheet: Sheet, title: str) -> Table:
     return table
 
 
-def _shown(number: Number) -> str:
+def _shown(number: TableNumber) -> str:
     return number.text
 
 
 class _Watch:
     """Looks at the folders of rows now and then, and says which have started and ended and how long it may take."""
 
-    def __init__(self, rows: Sequence[WatchedRow]) -> None:
-        self._waiting, self._running = list(rows), list[WatchedRow]()
+    def __init__(self, rows: Sequence[RowProgress]) -> None:
+        self._waiting, self._running = list(rows), list[RowProgress]()
         self._num_rows = len(rows)
         self._shares = {each.row.name: each.done_share() for each in rows}
         self._share_at_start = sum(self._shares.values())
@@ -268,7 +265,7 @@ class _Watch:
             self._look()
 
     def _look(self) -> None:
-        for each in [each for each in self._waiting if each.was_begun_after(self._began_at)]:
+        for each in [each for each in self._waiting if each.was_started_after(self._began_at)]:
             self._waiting.remove(each)
             self._running.append(each)
             noted(f"{each.row.name} started{self._left()}")

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from mule.core.errors import AnnotationError, RangeError
 from mule.evaluation.formats import read_outcomes
-from mule.evaluation.tables import Block, Line, Number, Sheet
+from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
 
 FEWEST_SCORES = 3
 """An order of two is a coin's."""
@@ -105,7 +105,7 @@ def agreement_sheets(found: Sequence[Agreement], worlds: Sequence[str]) -> dict[
         "Spearman's ρ of the places of all scores: 1 where both put them in one order, 0 where neither says anything of "
         "the other."
     )
-    return {"": Sheet(titles, (Block("", lines),), notes=(note,))} | {
+    return {"": Sheet(titles, (LineGroup("", lines),), notes=(note,))} | {
         each.network: agreement_sheet(each, worlds) for each in found
     }
 
@@ -136,7 +136,7 @@ def agreement_sheet(each: Agreement, worlds: Sequence[str], *, judged: str = "Sc
             (
                 score,
                 *(
-                    (Number(f"{100 * value:.2f}", is_marked=bool(value == most)),)
+                    (TableNumber(f"{100 * value:.2f}", is_marked=bool(value == most)),)
                     for value, most in zip(auroc, best, strict=True)
                 ),
                 *(f"{number:g}" for number in place),
@@ -149,4 +149,4 @@ def agreement_sheet(each: Agreement, worlds: Sequence[str], *, judged: str = "Sc
         *(f"AUROC on {world} ↑" for world in worlds),
         *(f"place on {world}" for world in worlds),
     )
-    return Sheet(titles, (Block("", lines),))
+    return Sheet(titles, (LineGroup("", lines),))

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mule.comparison.page import EVERY_SCORE_ON, JUDGED_TITLE
 from mule.core.errors import AnnotationError
 
-JUDGED_TITLE = "Each method by the score it is judged by"
-EVERY_SCORE_ON = "Every score on "
-"""The title of the table of every score, before the name of the network they are of."""
 SHOWN_PICTURES = ("roc", "scores")
 
 _CELL_ENDS = re.compile(r"(?<!\\)\|")

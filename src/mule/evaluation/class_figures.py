@@ -1,6 +1,7 @@
-"""Whether probabilities hold: the reliability diagram over all (actor, class) pairs, and its expected error.
+"""Figures by class: whether probabilities hold (reliability), and which actions look novel.
 
-Novelty class by class: which known actions look novel, and which novel ones pass for known.
+A reliability diagram counts all (actor, class) pairs. Novelty by class shows known actions that look novel, and novel
+actions that pass for known.
 """
 
 from collections.abc import Sequence
@@ -37,16 +38,18 @@ if TYPE_CHECKING:
 
 _Z = 1.959964  # 97.5 % of the normal distribution
 _FLOOR = -0.2
+_FEW = 40
+_WHISKERS = (5, 25, 50, 75, 95)
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often a class holds among the pairs whose probability fell into each bin of equal width."""
+    """Observed frequency of classes among the pairs in each probability bin of equal width."""
 
     predicted: Float[np.ndarray, " bins"]
     """Mean probability of the pairs in the bin; NaN where there are none."""
     observed: Float[np.ndarray, " bins"]
-    """Share of them in which the actor does the class; NaN where there are none."""
+    """Share of these pairs in which the actor does the class; NaN where there are none."""
     counts: Int[np.ndarray, " bins"]
     expected_error: float
     """ECE: |observed − predicted|, averaged over pairs."""
@@ -58,7 +61,7 @@ def reliability(
     *,
     num_bins: int = 15,
 ) -> Reliability:
-    """Every (actor, class) pair counted once, in bins of equal width; the last one holds probability 1 too.
+    """Count every (actor, class) pair in bins of equal width; the last bin includes probability 1.
 
     >>> found = reliability(np.array([[0.2, 0.4], [0.2, 0.8]]), np.array([[False, True], [False, True]]), num_bins=2)
     >>> found.counts.tolist(), found.observed.round(3).tolist(), round(found.expected_error, 3)
@@ -132,14 +135,6 @@ def _wilson(
     centre = (share + _Z**2 / (2 * counts)) / (1 + _Z**2 / counts)
     half = _Z * np.sqrt(share * (1 - share) / counts + _Z**2 / (4 * counts**2)) / (1 + _Z**2 / counts)
     return centre - half, centre + half
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_FEW = 40
-_WHISKERS = (5, 25, 50, 75, 95)
 
 
 @dataclass(frozen=True)
