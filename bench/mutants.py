@@ -7,7 +7,8 @@
 
 A mutant runs against the tests of its room and `tests/paper`: first the modules that import the mutated file, then the
 others. Mutants live in a copy of the repository under `build/mutants`; the working tree is never touched. Verdicts are
-kept in `build/mutants/verdicts.jsonl` and hold until the mutated file or its tests change.
+kept in `build/mutants/verdicts.jsonl`: a killed mutant stays killed until its file changes, a survivor is tried again
+when a test changes.
 """
 
 import argparse
@@ -23,11 +24,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRATCH = REPOSITORY / "build" / "mutants"
+COPY = SCRATCH / "copy"
 PAGE = REPOSITORY / "docs" / "MUTANTS.md"
 REASONS = REPOSITORY / "bench" / "mutants.toml"
 """Why survivors do not matter, by mutant."""
@@ -75,9 +78,16 @@ class Verdict(NamedTuple):
     """What the tests made of a mutant."""
 
     name: str
-    key: str
+    source: str
+    """Digest of the mutated file."""
+    tests: str
+    """Digest of the tests it ran against."""
     is_killed: bool
     seconds: float
+
+    def holds(self, source: str, tests: str) -> bool:
+        """Whether the verdict is still true."""
+        return self.source == source and (self.is_killed or self.tests == tests)
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -182,53 +192,44 @@ def tests_of(room: str, file: str) -> Tests:
     """The tests of a room and of the paper."""
     module = file.removeprefix("src/").removesuffix(".py").replace("/", ".")
     modules = [
-        path
-        for folder in (room, "paper")
-        for path in sorted((REPOSITORY / "tests" / folder).glob("test_*.py"))
+        path for folder in (room, "paper") for path in sorted((COPY / "tests" / folder).glob("test_*.py"))
     ]
     near = [path for path in modules if module in path.read_text(encoding="utf-8")]
     rest = [path for path in modules if path not in near]
-    return Tests(*([str(path.relative_to(REPOSITORY)) for path in part] for part in (near, rest)))
+    return Tests(*([str(path.relative_to(COPY)) for path in part] for part in (near, rest)))
 
 
 class Runner:
     """Runs tests in forked children, in a copy of the repository: what tests import slowly is imported once."""
 
     def __init__(self) -> None:
-        shutil.rmtree(SCRATCH / "copy", ignore_errors=True)
+        shutil.rmtree(COPY, ignore_errors=True)
         ignored = shutil.ignore_patterns("__pycache__")
         for folder in ("src", "tests"):
-            shutil.copytree(REPOSITORY / folder, SCRATCH / "copy" / folder, ignore=ignored)
+            shutil.copytree(REPOSITORY / folder, COPY / folder, ignore=ignored)
         for folder in ("docs", "experiments", "examples", "bench", "studies"):
             if (REPOSITORY / folder).is_dir():
-                (SCRATCH / "copy" / folder).symlink_to(REPOSITORY / folder)
+                (COPY / folder).symlink_to(REPOSITORY / folder)
         for name in ("pyproject.toml", "README.md", "Makefile"):
-            shutil.copy(REPOSITORY / name, SCRATCH / "copy" / name)
+            shutil.copy(REPOSITORY / name, COPY / name)
         self._stamp = time.time() - 10**6
         self._baseline_s: dict[tuple[str, ...], float] = {}
-        self._import_slow_packages()
-
-    @staticmethod
-    def _import_slow_packages() -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
-        import matplotlib.pyplot  # noqa: F401 - imported here so that every child finds it in memory
-        import scipy.stats  # noqa: F401
-        import torch  # noqa: F401
+        for package in ("matplotlib.pyplot", "scipy.stats", "torch"):  # every child finds them in memory
+            import_module(package)
 
-    def verdict(self, mutant: Mutant, tests: Tests, key: str) -> Verdict:
+    def is_killed(self, mutant: Mutant, tests: Tests) -> bool:
         """Whether a test fails with the mutant in place."""
-        path = SCRATCH / "copy" / mutant.file
+        path = COPY / mutant.file
         original = path.read_text(encoding="utf-8")
-        started_at = time.perf_counter()
         self._put(path, mutant.source)
         try:
-            is_killed = any(
+            return any(
                 modules and not self._passes(modules, self._timeout_s(modules))
                 for modules in (tests.near, tests.rest)
             )
         finally:
             self._put(path, original)
-        return Verdict(mutant.name, key, is_killed, time.perf_counter() - started_at)
 
     def measure(self, modules: Sequence[str]) -> None:
         """Time these tests without a mutant; they must pass."""
@@ -268,9 +269,9 @@ def _pytest(modules: Sequence[str]) -> int:
     """Run tests in this child, silently, on the copy."""
     import pytest
 
-    os.chdir(SCRATCH / "copy")
-    os.environ["PYTHONPATH"] = str(SCRATCH / "copy" / "src")
-    sys.path.insert(0, str(SCRATCH / "copy" / "src"))
+    os.chdir(COPY)
+    os.environ["PYTHONPATH"] = str(COPY / "src")
+    sys.path.insert(0, str(COPY / "src"))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -280,11 +281,11 @@ def _pytest(modules: Sequence[str]) -> int:
         return 3
 
 
-def key_of(mutant: Mutant, tests: Tests) -> str:
-    """Changes when the mutated file or one of its tests does."""
-    digest = hashlib.sha256(mutant.source.encode())
+def tests_digest(tests: Tests) -> str:
+    """Changes when one of the tests does."""
+    digest = hashlib.sha256()
     for each in (*tests.near, *tests.rest):
-        digest.update((REPOSITORY / each).read_bytes())
+        digest.update((COPY / each).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -305,9 +306,9 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
     with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
         for number, (room, mutant) in enumerate(chosen, start=1):
             tests = tests_of(room, mutant.file)
-            key = key_of(mutant, tests)
+            digests = hashlib.sha256(mutant.source.encode()).hexdigest()[:16], tests_digest(tests)
             earlier = known.get(mutant.name)
-            if earlier is not None and earlier.key == key:
+            if earlier is not None and earlier.holds(*digests):
                 found.append(earlier)
                 continue
             if time.monotonic() > ends_at:
@@ -315,7 +316,9 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
                 break
             for modules in tests:
                 runner.measure(modules)
-            verdict = runner.verdict(mutant, tests, key)
+            started_at = time.perf_counter()
+            is_killed = runner.is_killed(mutant, tests)
+            verdict = Verdict(mutant.name, *digests, is_killed, time.perf_counter() - started_at)
             file.write(json.dumps(verdict._asdict(), ensure_ascii=False) + "\n")
             file.flush()
             found.append(verdict)

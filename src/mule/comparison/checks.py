@@ -3,7 +3,8 @@
 control    known and novel told apart by length and frame size alone; only for videos, since clips of Stage are all alike
 promise    validation ─ novelty of its known actors ─▶ threshold ─▶ test ─ known actors above it, per action and per video
 
-The promise is an average over known actors. It says nothing about a single action or camera, so these are counted too.
+The promise is an average over known actors. It says nothing about a single action or camera, so these are
+counted too.
 """
 
 from collections.abc import Mapping, Sequence

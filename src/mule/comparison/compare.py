@@ -5,8 +5,8 @@ experiments ─▶ equal budgets ─▶ rows ─▶ prepare ─▶ engine: train
 
     OUT/starts/NAME-SPLIT-sSEED/   a run that trains a shared backbone, and log.txt
 
-The paper's systems all start from a backbone trained on Kinetics. A shared backbone is trained on the training clips of
-its trial only, so novel actions stay unseen.
+The paper's systems all start from a backbone trained on Kinetics. A shared backbone is trained on the
+training clips of its trial only, so novel actions stay unseen.
 """
 
 from collections.abc import Callable, Mapping, Sequence

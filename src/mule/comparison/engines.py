@@ -1,7 +1,7 @@
 """Run jobs in parallel: each in a process of its own on this machine, or as a Ray task on one machine or many.
 
-A job saves its own progress (checkpoints, a result file). A job whose process is killed is started again and resumes from
-there. A job that fails is reported at the end and does not stop the others.
+A job saves its own progress (checkpoints, a result file). A job whose process is killed is started again and
+resumes from there. A job that fails is reported at the end and does not stop the others.
 
 With Ray (extra `mule[ray]`), every machine needs this package and the same folders under the same names.
 """
@@ -182,7 +182,8 @@ def _ending(child: _Child) -> str:
 def _started(job: JobT, work: Callable[[JobT], None], *, number: int, num_tries: int) -> _Child:
     """Start a job in a new process, without the threads of this one, whose locks a fork would copy.
 
-    Where there is a fork server, it imports what the work needs once for all jobs, which saves seconds per job.
+    Where there is a fork server, it imports what the work needs once for all jobs, which saves seconds per
+    job.
     """
     has_server = "forkserver" in get_all_start_methods()
     fresh = get_context("forkserver") if has_server else get_context("spawn")

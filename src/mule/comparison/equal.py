@@ -69,8 +69,8 @@ def with_steps(contestants: Sequence[Contestant], steps: int) -> tuple[Contestan
 def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted) -> tuple[Contestant, ...]:
     """The experiments with the epochs that take as long as those of the first, their schedules stretched accordingly.
 
-    Steps are timed once, in turns, in this process. The times are saved in `out`, so a resumed comparison uses the same
-    epochs.
+    Steps are timed once, in turns, in this process. The times are saved in `out`, so a resumed comparison
+    uses the same epochs.
     """
     path, epoch_s = out / TIMES, dict[str, float]()
     timed = {each.name: each.experiment.model_dump_json(exclude={"loading"}) for each in contestants}

@@ -134,8 +134,9 @@ def _by_class(findings: Findings, each: FinishedRow, side: str) -> ClassScores:
 def write_pictures(findings: Findings, side: str, path: Path, *, count: int = 4) -> list[str]:
     """Draw the key frames on which methods disagree most, beside the truth; return the names of the frames.
 
-    All methods of the first trial take part. A method calls an actor novel when its score is above the threshold that
-    flags 5 % of the known actors of validation. Actions beside a box have a probability above one half.
+    All methods of the first trial take part. A method calls an actor novel when its score is above the
+    threshold that flags 5 % of the known actors of validation. Actions beside a box have a probability above
+    one half.
 
     Raises:
         RangeError: the methods were not evaluated on the same actors, or agree on every frame.

@@ -2,8 +2,8 @@
 
     OUT/rows/NAME-SPLIT-sSEED/   a run as `mule train` leaves it, its outputs and results, and log.txt
 
-A row is trained, then evaluated. Finished work is kept: a finished row is not touched again, an unfinished one resumes
-from its last checkpoint, and a row whose experiment has changed is refused.
+A row is trained, then evaluated. Finished work is kept: a finished row is not touched again, an unfinished
+one resumes from its last checkpoint, and a row whose experiment has changed is refused.
 
 A row whose training would give the weights of another row takes them over instead of training again:
 

@@ -2,7 +2,8 @@
 
     for each resample: trials with replacement, and in each of them clips with replacement ─▶ mean of AUROC − AUROC
 
-Both methods of a difference see the same resampled clips. A trial is a seed, with its own data, or a class split.
+Both methods of a difference see the same resampled clips. A trial is a seed, with its own data, or a class
+split.
 """
 
 import zlib
@@ -159,8 +160,8 @@ def default_against_others(test: PairedTest) -> Sheet | None:
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
     """The score a method is compared by, and further scores: for the reference all, for others those the reference lacks.
 
-    If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to the reference
-    at all are not tested on others.
+    If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to
+    the reference at all are not tested on others.
     """
     own, reference = (findings.of(each)[0].results[side] for each in (method, findings.reference))
     if method == DEFAULT:

@@ -1,8 +1,9 @@
 """AVA frame-mAP at IoU 0.5, by the definition of the official program, in array arithmetic.
 
-A *cell* is one class in one frame. Rows that the official program ignores belong to no cell. Within a cell each
-detection claims the ground truth it overlaps most; the best ranked claim on a box is a hit, every other
-detection is a miss. Ground truth, detections, excluded frames and the label map come from files in AVA's format.
+A *cell* is one class in one frame. Rows that the official program ignores belong to no cell. Within a cell
+each detection claims the ground truth it overlaps most; the best ranked claim on a box is a hit, every other
+detection is a miss. Ground truth, detections, excluded frames and the label map come from files in AVA's
+format.
 """
 
 import heapq
@@ -333,8 +334,8 @@ def evaluate_ava_files(
 def read_ava_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes, Int[np.ndarray, " frames"]]:
     """Read annotated boxes, and the frames annotated as having none.
 
-    A row is `video,time,x1,y1,x2,y2,action`, with or without an eighth column that names the person and is not
-    used, or just `video,time`: a frame without boxes.
+    A row is `video,time,x1,y1,x2,y2,action`, with or without an eighth column that names the person and is
+    not used, or just `video,time`: a frame without boxes.
     """
     problems = Problems(path)
     empty: list[np.ndarray] = []

@@ -1,7 +1,7 @@
 """Figures by class: whether probabilities hold (reliability), and which actions look novel.
 
-A reliability diagram counts all (actor, class) pairs. Novelty by class shows known actions that look novel, and novel
-actions that pass for known.
+A reliability diagram counts all (actor, class) pairs. Novelty by class shows known actions that look novel,
+and novel actions that pass for known.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,8 @@ def reliability_figure(
 ) -> "Figure":
     """Observed frequency against probability, one panel per method; below zero, how many pairs each bin holds (log).
 
-    Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are narrow.
+    Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are
+    narrow.
     """
     figure, grid = panels(len(methods), width_in=2.35, height_in=2.75)
     for axes, (name, found) in zip(grid, methods, strict=True):
@@ -173,8 +174,8 @@ def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarr
 def class_novelty_figure(scores: ClassScores) -> "Figure":
     """Where the actors of each action stand among all actors, most novel action first; novel actions are marked.
 
-    An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %; with
-    fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.
+    An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %;
+    with fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.
     """
     figure = new_figure(5.8, 1.0)
     from matplotlib.patches import Rectangle

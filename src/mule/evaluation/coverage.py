@@ -58,13 +58,14 @@ def coverage(
 ) -> Coverage:
     """The share of known test actors flagged, with intervals, and which groups are off the promise.
 
-    A threshold set on n held-out actors flags a share that is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋; so
-    the number flagged among m exchangeable test actors is *beta-binomial*, and that is what a group is tested against. A
-    binomial test would call a large group off the promise for the luck of the held-out actors alone. The promise is an
-    average over all known actors: it never said anything about one camera or class, and a group that is off is a
-    finding, not an error of arithmetic.
+    A threshold set on n held-out actors flags a share that is itself a draw from Beta(j, n + 1 − j), j =
+    ⌊a·(n + 1)⌋; so the number flagged among m exchangeable test actors is *beta-binomial*, and that is what a
+    group is tested against. A binomial test would call a large group off the promise for the luck of the
+    held-out actors alone. The promise is an average over all known actors: it never said anything about one
+    camera or class, and a group that is off is a finding, not an error of arithmetic.
 
-    Actors are assumed independent. Give one per track; otherwise intervals are too narrow and groups too often off.
+    Actors are assumed independent. Give one per track; otherwise intervals are too narrow and groups too
+    often off.
 
     Args:
         is_flagged: for each known test actor, whether it was called novel.
@@ -95,7 +96,8 @@ def clopper_pearson(
 ) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, " groups"]]:
     """Lower and upper ends of intervals that cover the true share with probability `level` or more (Clopper-Pearson).
 
-    At the ends, so many flags, or so few, have a probability of (1 − level)/2. Without actors the interval is 0 to 1.
+    At the ends, so many flags, or so few, have a probability of (1 − level)/2. Without actors the interval is
+    0 to 1.
     """
     tail, passed = (1 - level) / 2, num_known - num_flagged
     low = np.where(num_flagged > 0, beta.ppf(tail, np.maximum(num_flagged, 1), passed + 1), 0.0)
@@ -106,8 +108,8 @@ def clopper_pearson(
 def holm_rejects(p_values: Float[np.ndarray, " tests"], risk: float) -> Bool[np.ndarray, " tests"]:
     """Which of several tests reject when the probability of any false rejection is at most `risk` (Holm 1979).
 
-    From the smallest p-value up, the i-th of k must be at most risk/(k − i + 1); stop at the first that is not. Valid for
-    dependent tests too.
+    From the smallest p-value up, the i-th of k must be at most risk/(k − i + 1); stop at the first that is
+    not. Valid for dependent tests too.
     """
     order = np.argsort(p_values, kind="stable")
     passes = p_values[order] <= risk / np.arange(len(p_values), 0, -1)

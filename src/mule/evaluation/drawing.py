@@ -1,7 +1,7 @@
 """What all figures share: styles, colours with a fixed meaning, panels, legends.
 
-Matplotlib (`mule[plots]`) is imported only when something is drawn. Figures are made without pyplot, so no figure stays
-open and the caller's settings and backend do not change.
+Matplotlib (`mule[plots]`) is imported only when something is drawn. Figures are made without pyplot, so no
+figure stays open and the caller's settings and backend do not change.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """Figures of open-set performance: ROC and precision-recall curves, and histograms of novelty.
 
-Each function takes counts and returns a figure; `drawing.write_figure` saves it. The positive class is *novel*, and
-novelty is never flipped.
+Each function takes counts and returns a figure; `drawing.write_figure` saves it. The positive class is
+*novel*, and novelty is never flipped.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,8 +79,8 @@ class FlaggedCounts:
     def precision_recall(self) -> _Points:
         """Recall of novel actors and precision among flagged ones, from the highest threshold down.
 
-        Thresholds that flag no novel actor add no area and are left out. The first point is at recall 0, so the area
-        under steps drawn to the left is the average precision.
+        Thresholds that flag no novel actor add no area and are left out. The first point is at recall 0, so
+        the area under steps drawn to the left is the average precision.
         """
         finds = self.novel_flagged > 0
         novel, known = self.novel_flagged[finds], self.known_flagged[finds]
@@ -164,9 +164,9 @@ def precision_recall_figure(methods: Sequence[MethodCurves], *, styles: dict[str
 def score_figure(methods: Sequence[ScoredActors]) -> "Figure":
     """Histograms of novelty, known against novel, one panel per method, each on the method's own scale.
 
-    Bars are shares of the known and of the novel actors. The middle 99 % of all actors set the scale; the others are
-    counted in the first and the last bin. Where most actors crowd into a small part of the scale, it is linear near zero
-    and logarithmic beyond (asinh).
+    Bars are shares of the known and of the novel actors. The middle 99 % of all actors set the scale; the
+    others are counted in the first and the last bin. Where most actors crowd into a small part of the scale,
+    it is linear near zero and logarithmic beyond (asinh).
     """
     figure, grid = panels(len(methods), width_in=2.5, height_in=1.9)
     handles: list[Artist] = []

@@ -2,9 +2,10 @@
 
 `bootstrap_intervals` resamples actors; its cost does not grow with their number.
 
-`draw_clips` resamples clips, because actors of one clip share a scene and are not independent. Clips of one video are
-drawn together for the same reason; a rendered clip is a video of its own. A resample weighs every actor by how often its
-clip was drawn. All scores of a comparison use the same resamples, so their differences are paired.
+`draw_clips` resamples clips, because actors of one clip share a scene and are not independent. Clips of one
+video are drawn together for the same reason; a rendered clip is a video of its own. A resample weighs every
+actor by how often its clip was drawn. All scores of a comparison use the same resamples, so their differences
+are paired.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,8 +37,8 @@ def bootstrap_intervals(
 
     Known and novel actors are resampled separately, so their numbers stay fixed. Drawing n actors with
     replacement equals drawing their histogram over the distinct scores from a multinomial; the quicker way is
-    taken. More than 20,000 distinct scores are first merged into at most 20,000 bins of about equal count; the
-    interval is then shifted by how much that changed the measure itself.
+    taken. More than 20,000 distinct scores are first merged into at most 20,000 bins of about equal count;
+    the interval is then shifted by how much that changed the measure itself.
 
     Args:
         curve: from `operating_curve`.

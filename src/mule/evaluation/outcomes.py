@@ -3,8 +3,8 @@
     Outcome, Outcome, …  ─▶  Comparison  ─▶  TrialSummary of a (method, score, measure)
     one number of one trial                  Difference between two of them, on the trials both have
 
-A trial is a class split and a seed. Seeds of one split share its classes and its test actors, so where there are
-several splits the split is the unit of a difference and its seeds are averaged first.
+A trial is a class split and a seed. Seeds of one split share its classes and its test actors, so where there
+are several splits the split is the unit of a difference and its seeds are averaged first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -183,9 +183,9 @@ class Comparison:
     def best(self, contenders: Iterable[Contender], measure: Measure) -> frozenset[Contender]:
         """The best mean and every value indistinguishable from it; empty if that would be all.
 
-        Only contenders that have every trial take part. A value is indistinguishable from the best if it is printed
-        the same, if the interval of their paired difference contains zero, or, with a single trial, if it lies in
-        the interval of the best value.
+        Only contenders that have every trial take part. A value is indistinguishable from the best if it is
+        printed the same, if the interval of their paired difference contains zero, or, with a single trial,
+        if it lies in the interval of the best value.
         """
         values = {each: self.values(each, measure) for each in contenders}
         every = set[Trial]().union(*values.values())
@@ -211,8 +211,8 @@ def paired_difference(
 ) -> Difference:
     """Mean of `values` − `others` over the trials both have, with Student's interval of that mean.
 
-    The units are class splits, with seeds averaged within each. With one split the units are its seeds, and the interval
-    does not cover other classes.
+    The units are class splits, with seeds averaged within each. With one split the units are its seeds, and
+    the interval does not cover other classes.
 
     >>> a = {Trial("A", 0): 0.5, Trial("A", 1): 0.7, Trial("A", 2): 0.6}
     >>> paired_difference(a, {trial: value - 0.1 for trial, value in a.items()}).mean.__round__(6)

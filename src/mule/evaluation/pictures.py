@@ -89,8 +89,8 @@ def dispute(decisions: FrameDecisions) -> float:
 def most_disputed(decisions: Sequence[FrameDecisions], count: int) -> list[int]:
     """Positions of the `count` most disputed key frames, most disputed first, at most one per video.
 
-    Among equally disputed key frames the first is taken. Key frames without actors, and those on which all methods
-    agree, are never taken.
+    Among equally disputed key frames the first is taken. Key frames without actors, and those on which all
+    methods agree, are never taken.
     """
     if count < 0:
         raise RangeError(f"the number of key frames must be at least 0; got {count}.")
@@ -211,7 +211,8 @@ def _draw_chip(
 ) -> _Area:
     """Black text on the box's colour, the verdict at its end; `inch` is an inch in units of the axes.
 
-    The chip goes above the box if there is room, else inside it, and moves down past chips that are already there.
+    The chip goes above the box if there is room, else inside it, and moves down past chips that are already
+    there.
     """
     from matplotlib.patches import Rectangle
 

@@ -179,7 +179,8 @@ def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
 def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutputs) -> Yardstick:
     """Fit the rules on known actors, and measure what the evaluation of every side needs.
 
-    A rule that does not apply to this network, or cannot learn from these actors, is left out with the reason.
+    A rule that does not apply to this network, or cannot learn from these actors, is left out with the
+    reason.
     """
     fitted: list[FittedRule] = []
     left_out: dict[str, str] = {}

@@ -91,8 +91,8 @@ class SideOutputs:
     def deciding(self) -> "SideOutputs":
         """The same actors without the tags: what novelty scores read.
 
-        A tag, such as the view from behind, is recognised in novel actors too. Read as evidence of an action, it would
-        make them look known.
+        A tag, such as the view from behind, is recognised in novel actors too. Read as evidence of an action,
+        it would make them look known.
         """
         if not self.tags:
             return self

@@ -8,8 +8,8 @@
     train ─▶ memory ─┐
     val   ─▶ ρ, S ───┴─▶ for any side: evidence of the network, e^±h, plus that of the nearest training actors
 
-The memory holds training actors; held-out known actors set how far it reaches. Every network, ours or a rival's, uses it
-the same way.
+The memory holds training actors; held-out known actors set how far it reaches. Every network, ours or a
+rival's, uses it the same way.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,8 @@ run ─▶ model ─┬─ outputs h ─▶ evidence, logits
 side ─ batches┘─ features before the last linear layer, and that layer
               └─ outputs of further passes with dropout on
 
-Passes with dropout cost little more than one: modules before the first dropout always give the same result, so their
-outputs of the first pass are reused.
+Passes with dropout cost little more than one: modules before the first dropout always give the same result,
+so their outputs of the first pass are reused.
 """
 
 import json

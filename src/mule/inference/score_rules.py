@@ -205,7 +205,8 @@ def _require_meaning(score: str, outputs: SideOutputs) -> None:
 class FisherRule:
     """Fisher's combination −Σ log p of several scores.
 
-    Each p-value is computed on held-out known actors, with an exponential tail, so no score dominates by its scale.
+    Each p-value is computed on held-out known actors, with an exponential tail, so no score dominates by its
+    scale.
     """
 
     parts: Sequence[ScoreRule]

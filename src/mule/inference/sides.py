@@ -2,8 +2,8 @@
 
     Stage   train, val, test-uniform, test-biased, test-counter      table   train, val, test
 
-Every side, training included, shows whole frames without random augmentation: a score must learn from actors that look
-like those it judges.
+Every side, training included, shows whole frames without random augmentation: a score must learn from actors
+that look like those it judges.
 """
 
 import hashlib
@@ -225,8 +225,8 @@ def table_side(
 ) -> SideBatches:
     """Build a side from rows of a table, as the network of the experiment sees them.
 
-    A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data have
-    no cached maps, so a network that was trained on Stage always sees pixels.
+    A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data
+    have no cached maps, so a network that was trained on Stage always sees pixels.
 
     Args:
         experiment: says how clips are read and what the network sees.
@@ -269,7 +269,8 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
     """The annotated actors of a side, and which of them are novel.
 
-    Where a split reserves some novel actions for choosing and others for reporting, the test has only the latter.
+    Where a split reserves some novel actions for choosing and others for reporting, the test has only the
+    latter.
     """
     if name not in TABLE_TESTS:
         actors = (sides.train if name == TRAIN else sides.val).actors

@@ -21,9 +21,9 @@ from mule.rivals.scores.logits import relu_evidence
 class AfacHead(nn.Module):
     """Each action is judged on a feature of its own, a mixture of observations of the actor.
 
-    Attention over cells makes observation n: o_n = Σ softmax(w_n · x) · V x. Attention over observations makes
-    the feature of action c: f_c = Σ softmax(q_c · o_n / √d) · o_n. Correlations: actions attend to each other's
-    features, and the answer is added. The logit of c is w_c · f_c + b_c, weights of its own.
+    Attention over cells makes observation n: o_n = Σ softmax(w_n · x) · V x. Attention over observations
+    makes the feature of action c: f_c = Σ softmax(q_c · o_n / √d) · o_n. Correlations: actions attend to each
+    other's features, and the answer is added. The logit of c is w_c · f_c + b_c, weights of its own.
     """
 
     def __init__(

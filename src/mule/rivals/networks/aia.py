@@ -2,11 +2,13 @@
 
     block X in {P, O, M}:  q = actor, k = v = what is asked;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
 
-`serial` chains P, O, M, P, O, M. `dense_serial` gives each block from the third on a learned mixture of all earlier
-outputs. `parallel` adds the answers of one P, one O and one M block. Without memory the M blocks are left out.
+`serial` chains P, O, M, P, O, M. `dense_serial` gives each block from the third on a learned mixture of all
+earlier outputs. `parallel` adds the answers of one P, one O and one M block. Without memory the M blocks are
+left out.
 
-Differences from the released code: an empty place is never attended to (there, clips are padded with zeros that
-take part), and an actor whose clip has no objects, or that nothing is remembered for, keeps its query unchanged.
+Differences from the released code: an empty place is never attended to (there, clips are padded with zeros
+that take part), and an actor whose clip has no objects, or that nothing is remembered for, keeps its query
+unchanged.
 """
 
 from dataclasses import dataclass

@@ -6,9 +6,9 @@
                                                 ├─ h₁: 3 × 3 × 3 of shuffled frames ──▶ evidence
                                                 └─ h₂: 1 × 3 × 3 ─────────────────────▶ evidence
 
-Contrastive evidence debiasing: f, which sees motion, learns to be independent (HSIC) of h₁ and h₂, which cannot see
-it, while these learn to depend on f. With features that have no time left (a pooled or cached map), h₁ sees what f
-sees, and DEAR is reduced to its evidential head and calibration.
+Contrastive evidence debiasing: f, which sees motion, learns to be independent (HSIC) of h₁ and h₂, which
+cannot see it, while these learn to depend on f. With features that have no time left (a pooled or cached
+map), h₁ sees what f sees, and DEAR is reduced to its evidential head and calibration.
 """
 
 from collections.abc import Sequence
@@ -139,8 +139,8 @@ def dear_loss(
 ) -> Float[Tensor, ""]:
     """Evidential loss, calibration (AvU) and, weighted by `debiasing`, the debiasing branches; mean over actors.
 
-    `progress` runs from 0 to 1 over the training: early on calibration makes wrong answers unsure, later right
-    ones sure.
+    `progress` runs from 0 to 1 over the training: early on calibration makes wrong answers unsure, later
+    right ones sure.
     """
     evidence = exp_evidence(output.outputs)
     weight = exponential_annealing(progress, num_epochs=1.0)
@@ -156,8 +156,8 @@ def dear_loss(
 def debiasing_loss(branches: Branches, targets: Shaped[Tensor, "actors classes"]) -> Float[Tensor, ""]:
     """Each branch learns the actions; f leaves what h₁ and h₂ say (+HSIC), these follow f (−HSIC).
 
-    RBF kernels of α with σ = √K, the biased estimate, none below four actors. Each side sees the other as given,
-    which is the alternation of the paper in one step.
+    RBF kernels of α with σ = √K, the biased estimate, none below four actors. Each side sees the other as
+    given, which is the alternation of the paper in one step.
     """
     evidence = [exp_evidence(each) for each in branches]
     loss = torch.stack([dirichlet_log_loss(each, targets).mean() for each in evidence]).sum()

@@ -22,8 +22,8 @@ ANNEALED_SHARE = 0.2
 class DirichletHead(nn.Module):
     """One linear layer whose outputs become evidence for each action, e = softplus(h); none speaks against one.
 
-    The published examples use ReLU, under which an action whose output once falls below zero for every actor is never
-    learnt again. Softplus, which the authors' code offers too, has no such end.
+    The published examples use ReLU, under which an action whose output once falls below zero for every actor
+    is never learnt again. Softplus, which the authors' code offers too, has no such end.
     """
 
     def __init__(self, dim: int, num_classes: int) -> None:
@@ -45,11 +45,11 @@ def enn_loss(
 ) -> Float[Tensor, ""]:
     """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence; mean over actors.
 
-    Sensoy et al. prefer the expected squared error, their Eq. 5. Next to it the KL of this many actions outweighs the
-    error: all evidence goes before any action is learnt.
+    Sensoy et al. prefer the expected squared error, their Eq. 5. Next to it the KL of this many actions
+    outweighs the error: all evidence goes before any action is learnt.
 
-    `progress` runs from 0 to 1 over the training. An actor with several actions has several ones in its target,
-    which the Dirichlet, whose probabilities sum to one, cannot meet: what the paper holds against it.
+    `progress` runs from 0 to 1 over the training. An actor with several actions has several ones in its
+    target, which the Dirichlet, whose probabilities sum to one, cannot meet: what the paper holds against it.
     """
     evidence = output.evidence.positive
     annealed = linear_annealing(progress, num_epochs=ANNEALED_SHARE)
