@@ -61,17 +61,19 @@ class Mutant(NamedTuple):
 
     file: str
     """Relative to the repository."""
-    line: int
+    function: str
+    """The function or class that is changed; empty at module level."""
     change: str
     """Code before and after, in one line."""
     number: int
-    """Among mutants of this file on this line with this change."""
+    """Among mutants of this function with this change."""
     source: str
 
     @property
     def name(self) -> str:
-        """Identifies the mutant while its line stays the same."""
-        return f"{self.file}:{self.line} {self.change}" + (f" #{self.number}" if self.number else "")
+        """Identifies the mutant, wherever its function moves in the file."""
+        place = " ".join(filter(None, (self.file.removeprefix("src/mule/"), self.function)))
+        return f"{place}: {self.change}" + (f" #{self.number}" if self.number else "")
 
 
 class Verdict(NamedTuple):
@@ -91,29 +93,32 @@ class Verdict(NamedTuple):
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every mutant of one file, in the order of its lines."""
+    """Every mutant of one file, in the order of the code."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    seen = Counter[tuple[int, str]]()
-    for node in _code(tree):
+    seen = Counter[tuple[str, str]]()
+    for function, node in _code(tree):
         for replacement in _replacements(node):
-            line = getattr(node, "lineno", 0)
             change = f"`{_shown(node)}` → `{_shown(replacement)}`"
-            number, seen[line, change] = seen[line, change], seen[line, change] + 1
+            number, seen[function, change] = seen[function, change], seen[function, change] + 1
             mutated = _Swap(node, replacement).visit(copy.deepcopy(tree))
             source = ast.unparse(ast.fix_missing_locations(mutated)) + "\n"
-            yield Mutant(str(path.relative_to(REPOSITORY)), line, change, number, source)
+            yield Mutant(str(path.relative_to(REPOSITORY)), function, change, number, source)
 
 
-def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs: no annotations, no texts, nothing inside `raise`."""
+def _code(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Nodes that run, with the function they belong to: no annotations, no texts, nothing inside `raise`."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "type_params", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             is_code = isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr))
             if is_code and not _is_type_alias(child):
-                yield child
-                yield from _code(child)
+                inside = (
+                    getattr(child, "name", "") if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else ""
+                )
+                name = ".".join(filter(None, (function, inside)))
+                yield name, child
+                yield from _code(child, name)
 
 
 def _is_type_alias(node: ast.AST) -> bool:
@@ -331,7 +336,7 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     """The page: how many mutants of each room tests kill, and every survivor with the reason why it may live."""
     by_room: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        by_room.setdefault(verdict.name.split("/")[2], []).append(verdict)
+        by_room.setdefault(verdict.name.split("/")[0], []).append(verdict)
     lines = [
         "# Mutants",
         "",
@@ -343,7 +348,7 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     ]
     for room, its in sorted(by_room.items()):
         alive = [each.name for each in its if not each.is_killed]
-        num_harmless = sum(_reason(name, reasons) is not None for name in alive)
+        num_harmless = sum(name in reasons for name in alive)
         share = (len(its) - len(alive)) / len(its)
         lines.append(
             f"| {room} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) | {num_harmless} | {len(alive) - num_harmless} |"
@@ -351,14 +356,8 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     lines += ["", "## Survivors", "", "| mutant | why it does not matter |", "| --- | --- |"]
     for verdict in sorted(verdicts):
         if not verdict.is_killed:
-            lines.append(f"| {verdict.name} | {_reason(verdict.name, reasons) or '**no test notices**'} |")
+            lines.append(f"| {verdict.name} | {reasons.get(verdict.name, '**no test notices**')} |")
     return "\n".join(lines) + "\n"
-
-
-def _reason(name: str, reasons: dict[str, str]) -> str | None:
-    """Reasons are kept by file and change, without the line, which moves."""
-    file, _, change = name.partition(" ")
-    return reasons.get(f"{file.rpartition(':')[0].removeprefix('src/mule/')} {change}")
 
 
 def read_reasons() -> dict[str, str]:
