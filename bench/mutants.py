@@ -22,6 +22,7 @@ import shutil
 import signal
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -144,6 +145,8 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Compare(left, [COMPARE[type(op)]()], right)
         case ast.BoolOp(op, values):
             yield ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
+        case ast.UnaryOp(ast.USub(), ast.Constant(int())):
+            return  # an index from the end: -1 and 1 are the same axis of a matrix
         case ast.UnaryOp(ast.USub() | ast.Not() | ast.Invert(), operand):
             yield operand
         case ast.IfExp(test, body, orelse):
@@ -306,19 +309,19 @@ def read_verdicts() -> dict[str, Verdict]:
 def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict]:
     """The verdict on each mutant, until the time is over."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    known, runner, found = read_verdicts(), Runner(), list[Verdict]()
-    ends_at = time.monotonic() + 60 * minutes
+    known, runner, verdicts = read_verdicts(), Runner(), list[Verdict]()
+    ends_at, num_left = time.monotonic() + 60 * minutes, 0
     with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
         for number, (room, mutant) in enumerate(chosen, start=1):
             tests = tests_of(room, mutant.file)
             digests = hashlib.sha256(mutant.source.encode()).hexdigest()[:16], tests_digest(tests)
             earlier = known.get(mutant.name)
             if earlier is not None and earlier.holds(*digests):
-                found.append(earlier)
+                verdicts.append(earlier)
                 continue
             if time.monotonic() > ends_at:
-                print(f"stopped after {minutes:g} minutes; the same command goes on")
-                break
+                num_left += 1
+                continue
             for modules in tests:
                 runner.measure(modules)
             started_at = time.perf_counter()
@@ -326,10 +329,12 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
             verdict = Verdict(mutant.name, *digests, is_killed, time.perf_counter() - started_at)
             file.write(json.dumps(verdict._asdict(), ensure_ascii=False) + "\n")
             file.flush()
-            found.append(verdict)
-            told = "killed" if verdict.is_killed else "SURVIVED"
-            print(f"{number}/{len(chosen)} {told} {verdict.seconds:.1f} s  {mutant.name}", flush=True)
-    return found
+            verdicts.append(verdict)
+            outcome = "killed" if verdict.is_killed else "SURVIVED"
+            print(f"{number}/{len(chosen)} {outcome} {verdict.seconds:.1f} s  {mutant.name}", flush=True)
+    if num_left:
+        print(f"{num_left} mutants are left after {minutes:g} minutes; the same command goes on with them")
+    return verdicts
 
 
 def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: int, command: str) -> str:
@@ -360,20 +365,12 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     return "\n".join(lines) + "\n"
 
 
-def read_reasons() -> dict[str, str]:
-    """Why survivors do not matter."""
-    import tomllib
-
-    return tomllib.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
-
-
 def main() -> None:
     """Run the mutants that the command asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("rooms", nargs="*", default=list(ROOMS), metavar="ROOM")
     parser.add_argument("--sample", type=int, help="test this many mutants, drawn at random from all rooms")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
-    parser.add_argument("--only", default="", help="only files whose path contains this")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md")
     wanted = parser.parse_args()
@@ -381,7 +378,6 @@ def main() -> None:
         (room, mutant)
         for room in wanted.rooms
         for path in sorted((REPOSITORY / "src" / "mule" / room).rglob("*.py"))
-        if wanted.only in str(path)
         for mutant in mutants_of(path)
     ]
     chosen = (
@@ -395,10 +391,9 @@ def main() -> None:
         f"{num_killed} of {len(verdicts)} killed ({num_killed / max(len(verdicts), 1):.1%}); {len(every)} mutants in all"
     )
     if wanted.write:
+        reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
         command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
-        PAGE.write_text(
-            page(verdicts, read_reasons(), num_mutants=len(every), command=command), encoding="utf-8"
-        )
+        PAGE.write_text(page(verdicts, reasons, num_mutants=len(every), command=command), encoding="utf-8")
 
 
 if __name__ == "__main__":
