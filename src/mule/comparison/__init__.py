@@ -1,1 +1,4 @@
-"""Compare trained systems: rows that train and evaluate each of them, tests between them, tables, figures and a page."""
+"""Compare trained systems.
+
+Rows that train and evaluate each of them, tests between them, tables, figures and a page.
+"""

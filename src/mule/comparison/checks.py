@@ -1,4 +1,6 @@
-"""Two checks beside the tables: whether clips differ without looking at them, and whether the false-alarm promise holds.
+"""Two checks beside the tables.
+
+Whether clips differ without looking at them, and whether the false-alarm promise holds.
 
 control    known and novel told apart by length and frame size alone; only for videos, since clips of Stage are all alike
 promise    validation ─ novelty of its known actors ─▶ threshold ─▶ test ─ known actors above it, per action and per video
@@ -102,7 +104,10 @@ def _facts(path: Path) -> tuple[float, float, float]:
 
 
 def promise_kept(findings: Findings, side: str) -> Sheet | None:
-    """Known actors that the default (or the first method) flags; None if too few were held out for a promise."""
+    """Known actors that the default (or the first method) flags.
+
+    Return None if too few were held out for a promise.
+    """
     method = DEFAULT if DEFAULT in findings.methods else findings.methods[0]
     score = findings.judged_by[method]
     try:
@@ -156,7 +161,10 @@ def _of_trial(each: FinishedRow, side: str, score: str) -> Coverage:
 def _groups(
     outputs: SideOutputs, known: Int[np.ndarray, " known"]
 ) -> Mapping[str, Int[np.ndarray, " members"]]:
-    """Positions among the known actors: those who do each action, and those in each video with enough of them."""
+    """Positions among the known actors.
+
+    Those who do each action, and those in each video with enough of them.
+    """
     truth = outputs.truth
     by_action = {
         name: np.flatnonzero(does) for name, does in zip(truth.classes, truth.labels[known].T, strict=True)

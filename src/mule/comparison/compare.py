@@ -1,4 +1,6 @@
-"""A whole comparison in one function: plan, prepare, run what is not finished, and collect the results of all rows.
+"""A whole comparison in one function.
+
+Plan, prepare, run what is not finished, and collect the results of all rows.
 
 experiments ─▶ equal budgets ─▶ rows ─▶ prepare ─▶ engine: train, evaluate ─▶ findings ─▶ tables, figures, page
                                            └─ first one backbone per trial, if rows start from a shared one
@@ -202,7 +204,10 @@ def train_backbone(backbone: SharedBackbone) -> None:
 def _train_backbones(
     backbones: Sequence[SharedBackbone], waiting: Sequence[Row], plan: ComparisonPlan, *, noted: Noted
 ) -> tuple[JobFailure, ...]:
-    """Train the backbones that waiting rows need; return those that failed, and the rows that depend on them."""
+    """Train the backbones that waiting rows need.
+
+    Return those that failed, and the rows that depend on them.
+    """
     trials = {row.trial for row in waiting}
     needed = [backbone for backbone in backbones if backbone.trial in trials]
     if needed:

@@ -132,7 +132,10 @@ class _Child:
 def _in_processes(
     jobs: Sequence[JobT], work: Callable[[JobT], None], *, num_workers: int, noted: Callable[[str], None]
 ) -> list[str | None]:
-    """The reason why each job failed, or None. A killed job is started again after the jobs that still wait."""
+    """The reason why each job failed, or None.
+
+    A killed job is started again after the jobs that still wait.
+    """
     reasons: list[str | None] = [None] * len(jobs)
     waiting = deque((number, 1) for number in range(len(jobs)))
     running: list[_Child] = []
@@ -210,7 +213,9 @@ def _one_thread_in_environment() -> Generator[None]:
 
 
 def _do_in_child(packed: bytes, environment: dict[str, str], outcome: SimpleQueue[str | None]) -> None:
-    """Run the job and report the outcome. The parent handles Ctrl-C and sends SIGTERM, which closes all files.
+    """Run the job and report the outcome.
+
+    The parent handles Ctrl-C and sends SIGTERM, which closes all files.
 
     The environment is the parent's present one; a fork server would use the one it was started with.
     """

@@ -1,4 +1,6 @@
-"""The files of a comparison: tables in three formats, and a page that says what was run and what the numbers mean.
+"""The files of a comparison.
+
+Tables in three formats, and a page that says what was run and what the numbers mean.
 
 OUT/results.md            the page
 OUT/figures/*.png         its figures
@@ -167,7 +169,10 @@ class PageFacts:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a comparison. Bootstrap intervals take minutes, so they are computed once for all files."""
+    """All tables of a comparison.
+
+    Bootstrap intervals take minutes, so they are computed once for all files.
+    """
 
     of_side: Mapping[str, Mapping[str, tuple[str, Sheet]]]
     """For each test side, every table by a short name, with its title."""

@@ -46,7 +46,10 @@ class Tested:
 
 
 def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
-    """Resamples of the mean over trials: trials are drawn, then for each of them one resample of its clips."""
+    """Resamples of the mean over trials.
+
+    Trials are drawn, then for each of them one resample of its clips.
+    """
     if not differences:
         raise RangeError("a mean over trials needs at least one trial; got none.")
     rng = np.random.default_rng(seed)
@@ -138,7 +141,10 @@ class _JudgedActors:
 
 
 def default_against_others(test: PairedTest) -> Sheet | None:
-    """The default against every other method by its score, and against every other score; None without a default."""
+    """The default against every other method by its score, and against every other score.
+
+    Return None without a default.
+    """
     if not test.can_be_made:
         return None
     findings, side = test.findings, test.side
@@ -158,7 +164,9 @@ def default_against_others(test: PairedTest) -> Sheet | None:
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
-    """The score a method is compared by, and further scores: for the reference all, for others those the reference lacks.
+    """The score a method is compared by, and further scores.
+
+    For the reference all, for others those the reference lacks.
 
     If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to
     the reference at all are not tested on others.
@@ -173,7 +181,9 @@ def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...
 
 
 def default_in_short(test: PairedTest) -> str | None:
-    """A sentence: which methods the default is better than, indistinguishable from and worse than; None if untested.
+    """Say which methods the default is better than, indistinguishable from and worse than.
+
+    Return None if untested.
 
     Better and worse mean that the paired interval excludes zero.
     """

@@ -348,7 +348,10 @@ def read_ava_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes
 
 
 def read_detections(path: Path, frames: FrameNumbers) -> ScoredActionBoxes:
-    """Detected boxes. The eighth column is the score, 1 where it is missing; `video,time` alone holds no box."""
+    """Detected boxes. The eighth column is the score, 1 where it is missing.
+
+    `video,time` alone holds no box.
+    """
     problems = Problems(path)
     parts: list[tuple[np.ndarray, ...]] = []
     for frame_rows, box_rows in read_rows(path, problems):

@@ -59,7 +59,10 @@ def evaluate_charades_official(scores: AnyArray, targets: AnyArray, is_submitted
 
 
 def evaluate_charades_plain(scores: AnyArray, targets: AnyArray, is_submitted: AnyArray) -> CharadesResult:
-    """Charades mAP over the submitted videos, unlabelled ones as negatives; arguments as for the official rule."""
+    """Charades mAP over the submitted videos, unlabelled ones as negatives.
+
+    Arguments as for the official rule.
+    """
     _require_shapes(scores, targets, is_submitted)
     per_class = multilabel_average_precision(scores[is_submitted], targets[is_submitted])
     return _result(per_class, targets, is_submitted, targets[is_submitted].sum(axis=0), PLAIN_CONVENTION)
@@ -83,7 +86,10 @@ def evaluate_charades_files(
 
 
 def read_scores(path: Path) -> SubmittedScores:
-    """Scores from lines `id s0 s1 …`, separated by spaces or tabs; as many scores on each line as on the first."""
+    """Scores from lines `id s0 s1 …`, separated by spaces or tabs.
+
+    As many scores on each line as on the first.
+    """
     problems = Problems(path)
     row_of: dict[str, int] = {}
     rows: list[np.ndarray] = []

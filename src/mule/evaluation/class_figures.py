@@ -92,7 +92,9 @@ def reliability(
 def reliability_figure(
     methods: Sequence[tuple[str, Reliability]], *, styles: dict[str, MethodStyle]
 ) -> "Figure":
-    """Observed frequency against probability, one panel per method; below zero, how many pairs each bin holds (log).
+    """Observed frequency against probability, one panel per method.
+
+    Below zero, how many pairs each bin holds (log).
 
     Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are
     narrow.
@@ -161,7 +163,9 @@ class ClassScores:
 
 
 def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarray, " actors"]:
-    """The place of each actor among all, from 0 (most familiar) to 100 (most novel); ties share their mean place.
+    """The place of each actor among all, from 0 (most familiar) to 100 (most novel).
+
+    Ties share their mean place.
 
     >>> novelty_percentiles(np.array([3.0, 1.0, 1.0, 9.0, 5.0])).tolist()
     [50.0, 12.5, 12.5, 100.0, 75.0]
@@ -172,7 +176,9 @@ def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarr
 
 
 def class_novelty_figure(scores: ClassScores) -> "Figure":
-    """Where the actors of each action stand among all actors, most novel action first; novel actions are marked.
+    """Where the actors of each action stand among all actors, most novel action first.
+
+    Novel actions are marked.
 
     An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %;
     with fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.

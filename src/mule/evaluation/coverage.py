@@ -1,4 +1,7 @@
-"""Whether the promised false-alarm rate holds: the share of known actors flagged, overall and in every group."""
+"""Whether the promised false-alarm rate holds.
+
+The share of known actors flagged, overall and in every group.
+"""
 
 import math
 from collections.abc import Mapping

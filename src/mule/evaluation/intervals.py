@@ -229,7 +229,10 @@ def _first_share(
 
 
 def interval_of(draws: PerDraw, *, level: float = 0.95) -> ConfidenceInterval | None:
-    """The interval that holds the middle `level` of the resamples; None if the measure is undefined in many."""
+    """The interval that holds the middle `level` of the resamples.
+
+    Return None if the measure is undefined in many.
+    """
     defined = draws[~np.isnan(draws)]
     if len(defined) < _LEAST_SHARE * len(draws):
         return None

@@ -1,4 +1,7 @@
-"""Evaluate a trained run: closed-set mAP, and every open-set measure of every score, with intervals over clips."""
+"""Evaluate a trained run.
+
+Closed-set mAP, and every open-set measure of every score, with intervals over clips.
+"""
 
 import hashlib
 import json
@@ -199,7 +202,10 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutput
 
 
 def _dead_share(train: SideOutputs) -> float:
-    """Share of dead outputs. Only evidence that is the ReLU of its own output can die: below zero it has no gradient."""
+    """Share of dead outputs.
+
+    Only evidence that is the ReLU of its own output can die: below zero it has no gradient.
+    """
     if train.kind != "independent":
         return 0.0
     most = torch.cat([train.evidence.positive, train.evidence.negative], dim=1).amax(dim=0)
@@ -322,7 +328,10 @@ def _open_set(
 def _average_precisions(
     outputs: SideOutputs, chosen: Bool[np.ndarray, " actors"]
 ) -> Float[np.ndarray, " classes"]:
-    """Average precision per action, ranked by log α/β as in validation; a sigmoid's logits have the same order."""
+    """Average precision per action, ranked by log α/β as in validation.
+
+    A sigmoid's logits have the same order.
+    """
     order = probability_order(outputs.evidence).double().numpy()
     return multilabel_average_precision(order[chosen], outputs.labels[chosen])
 

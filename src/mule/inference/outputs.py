@@ -30,7 +30,10 @@ from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 OUTPUTS_FORMAT = "mule-outputs-3"
 
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
-"""Beta evidence from one signed output or from two outputs per action; Dirichlet evidence; or read off sigmoid logits."""
+"""Where evidence comes from.
+
+A Beta with one signed output per action, a Beta with two outputs per action, a Dirichlet, or a sigmoid's logits.
+"""
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,10 @@ def one_logit_per_action(
 
 
 def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: str) -> None:
-    """Cache outputs in the run's folder. The JSON file is written last, so its presence means all is there."""
+    """Cache outputs in the run's folder.
+
+    The JSON file is written last, so its presence means all is there.
+    """
     tensors: dict[str, Tensor | None] = {
         "outputs": outputs.outputs,
         "positive": outputs.evidence.positive,
@@ -194,7 +200,10 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
 
 
 def read_side_outputs(run_dir: Path, side: str, *, key: str | None = None) -> SideOutputs | None:
-    """Read cached outputs if they were made from `key` (None accepts any); None if they were not, or are damaged."""
+    """Read cached outputs if they were made from `key` (None accepts any).
+
+    Return None if they were not, or are damaged.
+    """
     path = run_dir / "outputs" / f"{side}.safetensors"
     try:
         names: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A trained run over a side of the data: what it says about every actor, computed once and cached in the run's folder.
+"""Run a trained network on every actor of a side, once; cache its outputs in the run's folder.
 
 run ─▶ model ─┬─ outputs h ─▶ evidence, logits
 side ─ batches┘─ features before the last linear layer, and that layer
@@ -302,7 +302,7 @@ def _passes(
 
 
 class _ContextOf(nn.Module):
-    """A frozen backbone that treats its maps as training treated the cached ones: mean over time, then standardised."""
+    """A frozen backbone whose maps become what training cached: mean over time, then standardised."""
 
     def __init__(self, backbone: nn.Module, kept: Callable[[Tensor], FeatureMaps]) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ class _ContextOf(nn.Module):
 
 
 def _model_for(run: LoadedRun) -> MuleModel:
-    """The network with the backbone its clips need: rendered clips are pixels even if training used cached maps."""
+    """The network with the backbone its clips need; rendered clips are pixels even if training used maps."""
     if not run.experiment.backbone.frozen or run.experiment.data.kind == "table":
         return run.model
     _, backbone = build_networks(run.experiment)

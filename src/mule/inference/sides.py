@@ -1,4 +1,6 @@
-"""The sides of an experiment's data: batches in a fixed order, the same for every system, and the truth about the actors.
+"""The sides of an experiment's data.
+
+Batches in a fixed order, the same for every system, and the truth about the actors.
 
     Stage   train, val, test-uniform, test-biased, test-counter      table   train, val, test
 
@@ -97,7 +99,10 @@ class ActorRows:
     """None if nobody is novel."""
     objects: ClipObjects | None = None
     map_times: ActorTable | None = None
-    """The table whose key times the cached maps cover; None is `actors`. Splits of one table share its maps."""
+    """The table whose key times the cached maps cover; None is `actors`.
+
+    Splits of one table share its maps.
+    """
 
 
 def sides_under_test(experiment: Experiment) -> tuple[str, ...]:
@@ -182,7 +187,10 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
 def key_frame(
     experiment: Experiment, side: str, clip: tuple[int, ClipName], *, test_clips: int | None = None
 ) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The key frame of a clip, given by its position in the side and its name; for a whole video the middle frame."""
+    """The key frame of a clip, given by its position in the side and its name.
+
+    For a whole video the middle frame.
+    """
     data, (position, name) = experiment.data, clip
     if isinstance(data, StageData):
         rendered = _rendered(data, side, test_clips, lambda _: None)

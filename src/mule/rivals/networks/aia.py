@@ -1,4 +1,6 @@
-"""Asynchronous interaction aggregation (Tang et al., ECCV 2020): actors attend to persons, objects and memory in turn.
+"""Asynchronous interaction aggregation (Tang et al., ECCV 2020).
+
+Actors attend to persons, objects and memory in turn.
 
     block X in {P, O, M}:  q = actor, k = v = what it attends to;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
 

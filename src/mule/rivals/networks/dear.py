@@ -137,7 +137,9 @@ def dear_loss(
     progress: float,
     debiasing: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """Evidential loss, calibration (AvU) and, weighted by `debiasing`, the debiasing branches; mean over actors.
+    """Evidential loss, calibration (AvU) and, weighted by `debiasing`, the debiasing branches.
+
+    Mean over actors.
 
     `progress` runs from 0 to 1 over the training: calibration first makes wrong answers unsure, later right
     answers sure.

@@ -20,7 +20,9 @@ ANNEALED_SHARE = 0.2
 
 
 class DirichletHead(nn.Module):
-    """One linear layer whose outputs become evidence for each action, e = softplus(h); there is no evidence against one.
+    """One linear layer whose outputs become evidence for each action, e = softplus(h).
+
+    There is no evidence against one.
 
     The published examples use ReLU: once the output of an action is below zero for every actor, the action is
     never learned again. Softplus, which the authors' code offers too, has no such dead end.
@@ -43,7 +45,9 @@ class DirichletHead(nn.Module):
 def enn_loss(
     output: ModelOutput, targets: Shaped[Tensor, "actors classes"], *, progress: float
 ) -> Float[Tensor, ""]:
-    """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence; mean over actors.
+    """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence.
+
+    Mean over actors.
 
     Sensoy et al. prefer the expected squared error, their Eq. 5. With this many actions the KL would outweigh
     it: all evidence vanishes before any action is learned.

@@ -106,7 +106,10 @@ class ViMResidual(ViM):
 
 
 def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float[Tensor, "dim directions"]:
-    """The leading eigenvectors of Σ x xᵀ; with fewer actors than dimensions, from a singular value decomposition."""
+    """The leading eigenvectors of Σ x xᵀ.
+
+    With fewer actors than dimensions, from a singular value decomposition.
+    """
     if len(moved) < moved.shape[1]:
         return torch.linalg.svd(moved, full_matrices=False).Vh[:number].T.contiguous()
     directions = torch.linalg.eigh(moved.T @ moved / len(moved)).eigenvectors
@@ -114,7 +117,10 @@ def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float
 
 
 def usual_principal_dim(dim: int) -> int:
-    """The default dimension of the principal subspace: 1000 or 512 as in the authors' code, or half of `dim`."""
+    """The default dimension of the principal subspace.
+
+    1000 or 512 as in the authors' code, or half of `dim`.
+    """
     if dim >= 2048:
         return 1000
     return 512 if dim >= 768 else dim // 2
