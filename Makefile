@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format docs bench walks deviations results builtin setup clean
+.PHONY: demo test quick check format docs bench walks mutants deviations results builtin setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -41,6 +41,9 @@ bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHM
 
 walks: $(READY)           ## how far it is from four commands to their aim: files, lines, levels
 	$(BIN)/python -m bench.walks
+
+mutants: $(READY)         ## change one operator at a time and see whether a test notices; writes docs/MUTANTS.md
+	$(BIN)/python -m bench.mutants --sample 200 --minutes 30 --write
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations

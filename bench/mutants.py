@@ -7,7 +7,8 @@
 
 A mutant runs against the tests of its room and `tests/paper`: first the modules that import the mutated file, then the
 others. Mutants live in a copy of the repository under `build/mutants`; the working tree is never touched. Verdicts are
-kept in `build/mutants/verdicts.jsonl` and hold until the mutated file or its tests change.
+kept in `build/mutants/verdicts.jsonl`: a killed mutant stays killed until its file changes, a survivor is tried again
+when a test changes.
 """
 
 import argparse
@@ -21,13 +22,16 @@ import shutil
 import signal
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRATCH = REPOSITORY / "build" / "mutants"
+COPY = SCRATCH / "copy"
 PAGE = REPOSITORY / "docs" / "MUTANTS.md"
 REASONS = REPOSITORY / "bench" / "mutants.toml"
 """Why survivors do not matter, by mutant."""
@@ -58,52 +62,64 @@ class Mutant(NamedTuple):
 
     file: str
     """Relative to the repository."""
-    line: int
+    function: str
+    """The function or class that is changed; empty at module level."""
     change: str
     """Code before and after, in one line."""
     number: int
-    """Among mutants of this file on this line with this change."""
+    """Among mutants of this function with this change."""
     source: str
 
     @property
     def name(self) -> str:
-        """Identifies the mutant while its line stays the same."""
-        return f"{self.file}:{self.line} {self.change}" + (f" #{self.number}" if self.number else "")
+        """Identifies the mutant, wherever its function moves in the file."""
+        place = " ".join(filter(None, (self.file.removeprefix("src/mule/"), self.function)))
+        return f"{place}: {self.change}" + (f" #{self.number}" if self.number else "")
 
 
 class Verdict(NamedTuple):
     """What the tests made of a mutant."""
 
     name: str
-    key: str
+    source: str
+    """Digest of the mutated file."""
+    tests: str
+    """Digest of the tests it ran against."""
     is_killed: bool
     seconds: float
 
+    def holds(self, source: str, tests: str) -> bool:
+        """Whether the verdict is still true."""
+        return self.source == source and (self.is_killed or self.tests == tests)
+
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every mutant of one file, in the order of its lines."""
+    """Every mutant of one file, in the order of the code."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    seen = Counter[tuple[int, str]]()
-    for node in _code(tree):
+    seen = Counter[tuple[str, str]]()
+    for function, node in _code(tree):
         for replacement in _replacements(node):
-            line = getattr(node, "lineno", 0)
             change = f"`{_shown(node)}` → `{_shown(replacement)}`"
-            number, seen[line, change] = seen[line, change], seen[line, change] + 1
+            number, seen[function, change] = seen[function, change], seen[function, change] + 1
             mutated = _Swap(node, replacement).visit(copy.deepcopy(tree))
             source = ast.unparse(ast.fix_missing_locations(mutated)) + "\n"
-            yield Mutant(str(path.relative_to(REPOSITORY)), line, change, number, source)
+            yield Mutant(str(path.relative_to(REPOSITORY)), function, change, number, source)
 
 
-def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs: no annotations, no texts, nothing inside `raise`."""
+def _code(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Nodes that run, with the function they belong to: no annotations, no texts, nothing inside `raise`."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "type_params", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             is_code = isinstance(child, ast.AST) and not isinstance(child, (ast.Raise, ast.JoinedStr))
             if is_code and not _is_type_alias(child):
-                yield child
-                yield from _code(child)
+                inside = (
+                    getattr(child, "name", "") if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else ""
+                )
+                name = ".".join(filter(None, (function, inside)))
+                yield name, child
+                yield from _code(child, name)
 
 
 def _is_type_alias(node: ast.AST) -> bool:
@@ -129,6 +145,8 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Compare(left, [COMPARE[type(op)]()], right)
         case ast.BoolOp(op, values):
             yield ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
+        case ast.UnaryOp(ast.USub(), ast.Constant(int())):
+            return  # an index from the end: -1 and 1 are the same axis of a matrix
         case ast.UnaryOp(ast.USub() | ast.Not() | ast.Invert(), operand):
             yield operand
         case ast.IfExp(test, body, orelse):
@@ -182,53 +200,44 @@ def tests_of(room: str, file: str) -> Tests:
     """The tests of a room and of the paper."""
     module = file.removeprefix("src/").removesuffix(".py").replace("/", ".")
     modules = [
-        path
-        for folder in (room, "paper")
-        for path in sorted((REPOSITORY / "tests" / folder).glob("test_*.py"))
+        path for folder in (room, "paper") for path in sorted((COPY / "tests" / folder).glob("test_*.py"))
     ]
     near = [path for path in modules if module in path.read_text(encoding="utf-8")]
     rest = [path for path in modules if path not in near]
-    return Tests(*([str(path.relative_to(REPOSITORY)) for path in part] for part in (near, rest)))
+    return Tests(*([str(path.relative_to(COPY)) for path in part] for part in (near, rest)))
 
 
 class Runner:
     """Runs tests in forked children, in a copy of the repository: what tests import slowly is imported once."""
 
     def __init__(self) -> None:
-        shutil.rmtree(SCRATCH / "copy", ignore_errors=True)
+        shutil.rmtree(COPY, ignore_errors=True)
         ignored = shutil.ignore_patterns("__pycache__")
         for folder in ("src", "tests"):
-            shutil.copytree(REPOSITORY / folder, SCRATCH / "copy" / folder, ignore=ignored)
+            shutil.copytree(REPOSITORY / folder, COPY / folder, ignore=ignored)
         for folder in ("docs", "experiments", "examples", "bench", "studies"):
             if (REPOSITORY / folder).is_dir():
-                (SCRATCH / "copy" / folder).symlink_to(REPOSITORY / folder)
+                (COPY / folder).symlink_to(REPOSITORY / folder)
         for name in ("pyproject.toml", "README.md", "Makefile"):
-            shutil.copy(REPOSITORY / name, SCRATCH / "copy" / name)
+            shutil.copy(REPOSITORY / name, COPY / name)
         self._stamp = time.time() - 10**6
         self._baseline_s: dict[tuple[str, ...], float] = {}
-        self._import_slow_packages()
-
-    @staticmethod
-    def _import_slow_packages() -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
-        import matplotlib.pyplot  # noqa: F401 - imported here so that every child finds it in memory
-        import scipy.stats  # noqa: F401
-        import torch  # noqa: F401
+        for package in ("matplotlib.pyplot", "scipy.stats", "torch"):  # every child finds them in memory
+            import_module(package)
 
-    def verdict(self, mutant: Mutant, tests: Tests, key: str) -> Verdict:
+    def is_killed(self, mutant: Mutant, tests: Tests) -> bool:
         """Whether a test fails with the mutant in place."""
-        path = SCRATCH / "copy" / mutant.file
+        path = COPY / mutant.file
         original = path.read_text(encoding="utf-8")
-        started_at = time.perf_counter()
         self._put(path, mutant.source)
         try:
-            is_killed = any(
+            return any(
                 modules and not self._passes(modules, self._timeout_s(modules))
                 for modules in (tests.near, tests.rest)
             )
         finally:
             self._put(path, original)
-        return Verdict(mutant.name, key, is_killed, time.perf_counter() - started_at)
 
     def measure(self, modules: Sequence[str]) -> None:
         """Time these tests without a mutant; they must pass."""
@@ -268,9 +277,9 @@ def _pytest(modules: Sequence[str]) -> int:
     """Run tests in this child, silently, on the copy."""
     import pytest
 
-    os.chdir(SCRATCH / "copy")
-    os.environ["PYTHONPATH"] = str(SCRATCH / "copy" / "src")
-    sys.path.insert(0, str(SCRATCH / "copy" / "src"))
+    os.chdir(COPY)
+    os.environ["PYTHONPATH"] = str(COPY / "src")
+    sys.path.insert(0, str(COPY / "src"))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -280,11 +289,11 @@ def _pytest(modules: Sequence[str]) -> int:
         return 3
 
 
-def key_of(mutant: Mutant, tests: Tests) -> str:
-    """Changes when the mutated file or one of its tests does."""
-    digest = hashlib.sha256(mutant.source.encode())
+def tests_digest(tests: Tests) -> str:
+    """Changes when one of the tests does."""
+    digest = hashlib.sha256()
     for each in (*tests.near, *tests.rest):
-        digest.update((REPOSITORY / each).read_bytes())
+        digest.update((COPY / each).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -300,35 +309,39 @@ def read_verdicts() -> dict[str, Verdict]:
 def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict]:
     """The verdict on each mutant, until the time is over."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    known, runner, found = read_verdicts(), Runner(), list[Verdict]()
-    ends_at = time.monotonic() + 60 * minutes
+    known, runner, verdicts = read_verdicts(), Runner(), list[Verdict]()
+    ends_at, num_left = time.monotonic() + 60 * minutes, 0
     with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
         for number, (room, mutant) in enumerate(chosen, start=1):
             tests = tests_of(room, mutant.file)
-            key = key_of(mutant, tests)
+            digests = hashlib.sha256(mutant.source.encode()).hexdigest()[:16], tests_digest(tests)
             earlier = known.get(mutant.name)
-            if earlier is not None and earlier.key == key:
-                found.append(earlier)
+            if earlier is not None and earlier.holds(*digests):
+                verdicts.append(earlier)
                 continue
             if time.monotonic() > ends_at:
-                print(f"stopped after {minutes:g} minutes; the same command goes on")
-                break
+                num_left += 1
+                continue
             for modules in tests:
                 runner.measure(modules)
-            verdict = runner.verdict(mutant, tests, key)
+            started_at = time.perf_counter()
+            is_killed = runner.is_killed(mutant, tests)
+            verdict = Verdict(mutant.name, *digests, is_killed, time.perf_counter() - started_at)
             file.write(json.dumps(verdict._asdict(), ensure_ascii=False) + "\n")
             file.flush()
-            found.append(verdict)
-            told = "killed" if verdict.is_killed else "SURVIVED"
-            print(f"{number}/{len(chosen)} {told} {verdict.seconds:.1f} s  {mutant.name}", flush=True)
-    return found
+            verdicts.append(verdict)
+            outcome = "killed" if verdict.is_killed else "SURVIVED"
+            print(f"{number}/{len(chosen)} {outcome} {verdict.seconds:.1f} s  {mutant.name}", flush=True)
+    if num_left:
+        print(f"{num_left} mutants are left after {minutes:g} minutes; the same command goes on with them")
+    return verdicts
 
 
 def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: int, command: str) -> str:
     """The page: how many mutants of each room tests kill, and every survivor with the reason why it may live."""
     by_room: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        by_room.setdefault(verdict.name.split("/")[2], []).append(verdict)
+        by_room.setdefault(verdict.name.split("/")[0], []).append(verdict)
     lines = [
         "# Mutants",
         "",
@@ -340,7 +353,7 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     ]
     for room, its in sorted(by_room.items()):
         alive = [each.name for each in its if not each.is_killed]
-        num_harmless = sum(_reason(name, reasons) is not None for name in alive)
+        num_harmless = sum(name in reasons for name in alive)
         share = (len(its) - len(alive)) / len(its)
         lines.append(
             f"| {room} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) | {num_harmless} | {len(alive) - num_harmless} |"
@@ -348,21 +361,8 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
     lines += ["", "## Survivors", "", "| mutant | why it does not matter |", "| --- | --- |"]
     for verdict in sorted(verdicts):
         if not verdict.is_killed:
-            lines.append(f"| {verdict.name} | {_reason(verdict.name, reasons) or '**no test notices**'} |")
+            lines.append(f"| {verdict.name} | {reasons.get(verdict.name, '**no test notices**')} |")
     return "\n".join(lines) + "\n"
-
-
-def _reason(name: str, reasons: dict[str, str]) -> str | None:
-    """Reasons are kept by file and change, without the line, which moves."""
-    file, _, change = name.partition(" ")
-    return reasons.get(f"{file.rpartition(':')[0].removeprefix('src/mule/')} {change}")
-
-
-def read_reasons() -> dict[str, str]:
-    """Why survivors do not matter."""
-    import tomllib
-
-    return tomllib.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
 
 
 def main() -> None:
@@ -371,7 +371,6 @@ def main() -> None:
     parser.add_argument("rooms", nargs="*", default=list(ROOMS), metavar="ROOM")
     parser.add_argument("--sample", type=int, help="test this many mutants, drawn at random from all rooms")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
-    parser.add_argument("--only", default="", help="only files whose path contains this")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md")
     wanted = parser.parse_args()
@@ -379,7 +378,6 @@ def main() -> None:
         (room, mutant)
         for room in wanted.rooms
         for path in sorted((REPOSITORY / "src" / "mule" / room).rglob("*.py"))
-        if wanted.only in str(path)
         for mutant in mutants_of(path)
     ]
     chosen = (
@@ -393,10 +391,9 @@ def main() -> None:
         f"{num_killed} of {len(verdicts)} killed ({num_killed / max(len(verdicts), 1):.1%}); {len(every)} mutants in all"
     )
     if wanted.write:
+        reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
         command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
-        PAGE.write_text(
-            page(verdicts, read_reasons(), num_mutants=len(every), command=command), encoding="utf-8"
-        )
+        PAGE.write_text(page(verdicts, reasons, num_mutants=len(every), command=command), encoding="utf-8")
 
 
 if __name__ == "__main__":

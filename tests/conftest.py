@@ -47,9 +47,9 @@ def asked(root, tmp_path_factory):
     """A comparison of MULE as printed, a rival without relations, and the reference, over two steps each."""
     from tiny_rows import JUDGING, contestants
 
-    from mule.comparison.compare import Asked
+    from mule.comparison.compare import ComparisonPlan
 
-    return Asked(
+    return ComparisonPlan(
         contestants(root, "mule-literal-without-aco-r", "slowfast", "bce-aco-r"),
         tmp_path_factory.mktemp("compared"),
         judging=JUDGING,
@@ -62,6 +62,6 @@ def done(asked):
     """That comparison, run once; tests look at it and leave it as it is."""
     from tiny_rows import silent, watched_by_nobody
 
-    from mule.comparison.compare import compare
+    from mule.comparison.compare import run_comparison
 
-    return compare(asked, watch=watched_by_nobody, noted=silent)
+    return run_comparison(asked, watch=watched_by_nobody, noted=silent)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mule.evaluation.open_set import OpenSetMeasures
-from mule.evaluation.tables import Block, Line, Number, Sheet
+from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
 from mule.inference.results import SideResult
 
 JudgedRun = Mapping[str, SideResult]
@@ -41,13 +41,15 @@ def _sheet(runs: Sequence[JudgedRun]) -> Sheet:
         "is bold. "
     ) + " ".join(f"{side}: {_counted(runs, side)}." for side in sides)
     return Sheet(
-        ("Score", *(f"{side} ↑" for side in sides)), (Block("", lines), Block("", (below,))), notes=(note,)
+        ("Score", *(f"{side} ↑" for side in sides)),
+        (LineGroup("", lines), LineGroup("", (below,))),
+        notes=(note,),
     )
 
 
-def _number(value: float, most: float) -> tuple[Number, ...]:
+def _number(value: float, most: float) -> tuple[TableNumber, ...]:
     text = "–" if np.isnan(value) else f"{100 * value:.2f}"
-    return (Number(text, is_marked=bool(value == most)),)
+    return (TableNumber(text, is_marked=bool(value == most)),)
 
 
 def _mean_auroc(runs: Sequence[JudgedRun], side: str, score: str) -> float:

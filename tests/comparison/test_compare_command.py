@@ -110,13 +110,13 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "a comparison needs experiments; none was given"),
+        ([], "a comparison needs at least one experiment; got none"),
         (["none.toml", "neither.toml"], "neither.toml: must be an experiment in TOML"),
         (["linear.toml", "linear.toml"], "got linear twice"),
         (["linear.toml", "longer.toml"], "got linear 2, longer 4"),
         (
             ["linear.toml", "table.toml"],
-            "must be tested on the same sides; linear has data.kind stage, table has",
+            "must have the same kind of data; linear has data.kind stage, table has",
         ),
         (["linear.toml", "--split", "Z"], "split = 'Z'"),
         (["linear.toml", "--set", "training.epoch=3"], "Did you mean 'epochs'?"),
@@ -146,7 +146,7 @@ def test_steps_are_counted_on_a_split_that_is_given_and_the_experiments_own_need
     command = ["compare", str(files / "table.toml"), *settings]
     result = CliRunner().invoke(app, [*command, "--split", "other.toml", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "got 7, and an epoch of gradient steps is table 2" in printed(result)
+    assert "got 7, and the gradient steps per epoch are table 2" in printed(result)
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
     assert "split.toml: must be a readable split" in printed(result)
 
@@ -158,7 +158,7 @@ def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
         app, ["compare", *names, "--out", str(out), "--set", "optimizer.lr=0.5", *FEW]
     )
     assert result.exit_code == 2
-    for part in ("linear-A-s0: optimizer.lr was 0.001, is 0.5", "compare in another folder (--out)"):
+    for part in ("linear-A-s0: optimizer.lr was 0.001, is 0.5", "use another folder (--out)"):
         assert part in printed(result)
     assert times_of(out) == before
 

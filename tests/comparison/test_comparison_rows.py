@@ -8,16 +8,23 @@ from tiny_rows import JUDGING, contestants, silent, times_of, tiny_experiment, w
 
 from mule.comparison import compare as comparing
 from mule.comparison import equal, rows
-from mule.comparison.compare import compare, quickened
-from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched, with_steps
-from mule.comparison.rows import Contestant, finish_row, planned_rows, require_same_rows, results_of
+from mule.comparison.compare import quickened, run_comparison
+from mule.comparison.equal import at_equal_time, require_equal_steps, stretched, with_steps
+from mule.comparison.rows import (
+    Contestant,
+    finish_row,
+    gradient_steps,
+    planned_rows,
+    require_same_rows,
+    results_of,
+)
 from mule.core.config import ConfigError, StageData
 from mule.core.errors import MuleError
 from mule.evaluation.outcomes import Trial
 
 
 def test_no_experiments_and_two_of_one_name_are_refused(root, tmp_path):
-    with pytest.raises(ConfigError, match="needs experiments; none was given"):
+    with pytest.raises(ConfigError, match="at least one experiment; got none"):
         planned_rows([], tmp_path, seeds=[0], judging=JUDGING)
     twice = contestants(root, "mule", "slowfast") + contestants(root, "mule")
     with pytest.raises(ConfigError, match="got mule twice"):
@@ -44,7 +51,7 @@ def test_finished_rows_are_left_alone(asked, done, monkeypatch):
     before = times_of(asked.out / "rows")
     for name in ("run_experiment", "judge_run"):
         monkeypatch.setattr(rows, name, lambda *_, **__: pytest.fail("a finished row was worked on"))
-    again = compare(asked, watch=watched_by_nobody, noted=pytest.fail)
+    again = run_comparison(asked, watch=watched_by_nobody, noted=pytest.fail)
     for row in again.rows:
         finish_row(row)
     assert times_of(asked.out / "rows") == before
@@ -59,7 +66,7 @@ def test_a_changed_experiment_is_refused_with_what_has_changed(asked, done, root
         asked, contestants=contestants(root, "slowfast", optimizer__lr=2e-3, training__epochs=2)
     )
     with pytest.raises(ConfigError) as told:
-        compare(changed, watch=watched_by_nobody, noted=silent)
+        run_comparison(changed, watch=watched_by_nobody, noted=silent)
     for part in ("lr was 0.001, is 0.002", "training.epochs was 1, is 2", "--out"):
         assert part in str(told.value)
     assert times_of(asked.out) == before
@@ -96,7 +103,7 @@ def test_a_row_that_fails_does_not_stop_the_others_and_is_named(root, tmp_path, 
     times = {"broken": 1.0, "fine": 1.0}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(equal, "epoch_seconds", lambda _: times)
-        found = compare(both, watch=watched_by_nobody, noted=silent)
+        found = run_comparison(both, watch=watched_by_nobody, noted=silent)
     (failure,) = found.failures
     assert failure.name == "broken-A-s0"
     assert "3 clips and batches are of 4" in failure.reason
@@ -112,7 +119,7 @@ def test_unequal_steps_are_refused_and_named_before_anything_is_written(root, tm
     held = Contestant("held", tiny_experiment(root, objective__inner_steps=0))
     require_equal_steps([first, second, held])
     with pytest.raises(ConfigError, match=r"got mule 2, longer 4\..*--equal time"):
-        compare(
+        run_comparison(
             replace(asked, contestants=(first, longer), out=tmp_path / "out"),
             watch=watched_by_nobody,
             noted=silent,
@@ -180,7 +187,7 @@ def test_the_quick_form_keeps_steps_equal(root):
     assert isinstance(quick[0].experiment.data, StageData)
     assert quick[0].experiment.data.train_clips == comparing.QUICK_CLIPS["train_clips"]
     on_table = Contestant("table", tiny_experiment(root, data={"kind": "table", "num_known": 2}))
-    with pytest.raises(MuleError, match="--quick is for experiments on Stage"):
+    with pytest.raises(MuleError, match="--quick needs experiments on Stage"):
         quickened(on_table)
 
 

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 from tiny_rows import JUDGING, contestants
 
-from mule.comparison.figures import write_figures
-from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
-from mule.comparison.pictures import write_pictures
+from mule.comparison.figures import write_figures, write_pictures
+from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
 from mule.comparison.sheets import (
-    differences,
     drawn_difference,
     drawn_differences,
     findings_of,
     judged_comparison,
     method_names,
     paper_comparison,
+    reference_differences,
     scenes_comparison,
 )
 from mule.core.config import ConfigError
@@ -30,7 +29,9 @@ from mule.inference.results import kept_outputs, read_novelties, read_result
 from mule.metrics import MEASURES, auroc
 
 SIDE = "test-uniform"
-TOLD = Told(command="mule compare", budget="3 gradient steps each", failures={"late-A-s0": "it was | late"})
+TOLD = PageFacts(
+    command="mule compare", budget="3 gradient steps each", failures={"late-A-s0": "it was | late"}
+)
 
 
 @pytest.fixture(scope="module")
@@ -129,15 +130,15 @@ def test_with_several_trials_differences_are_over_these(findings):
         for seed in (0, 1)
         for each in findings.rows
     )
-    sheet = differences(replace(findings, rows=again), SIDE, resamples=20)
+    sheet = reference_differences(replace(findings, rows=again), SIDE, resamples=20)
     assert sheet is not None
     assert "2 seeds" in sheet.notes[0]
-    alone = differences(findings, SIDE, resamples=20)
+    alone = reference_differences(findings, SIDE, resamples=20)
     assert alone is not None
     assert alone == drawn_differences(findings, SIDE, resamples=20)
-    assert "draws of the test clips" in alone.notes[0]
+    assert "resamples of the test clips" in alone.notes[0]
     (only,) = (each for each in findings.rows if each.method == "slowfast")
-    assert differences(replace(findings, rows=(only,)), SIDE, resamples=20) is None
+    assert reference_differences(replace(findings, rows=(only,)), SIDE, resamples=20) is None
 
 
 def test_tables_come_in_three_formats_and_outcomes_can_be_read_back(findings, tmp_path):
@@ -190,14 +191,16 @@ def test_the_page_says_what_was_run_and_what_the_numbers_are_not(findings, tmp_p
     pictures = tmp_path / "figures" / "disputed.png"
     write_pictures(at_thresholds(findings, slowfast=-1e9), SIDE, pictures, count=2)
     tables = all_tables(findings, resamples=20)
-    write_page(findings, tmp_path / "results.md", figures=[*figures, pictures], told=TOLD, tables=tables)
+    write_results_page(
+        findings, tmp_path / "results.md", figures=[*figures, pictures], facts=TOLD, tables=tables
+    )
     text = (tmp_path / "results.md").read_text()
     for part in ("commit", "torch ", "Stage, 8 training, 4 validation", "not the paper's AVA and Charades tables",
-                 "it was \\| late", "1 trial", "nothing here is a final verdict", "Scores that were left out"):  # fmt: skip
+                 "it was \\| late", "1 trial", "not a final verdict", "Scores left out"):  # fmt: skip
         assert part in text
     linked = re.findall(r"\]\((figures/[^)]+\.png)\)", text)
     assert {tmp_path / name for name in linked} == {*figures, pictures}
-    write_docs(findings, tmp_path / "docs.md", figures=figures, told=TOLD, tables=tables)
+    write_docs(findings, tmp_path / "docs.md", figures=figures, facts=TOLD, tables=tables)
     copies = re.findall(r"\]\((pictures/docs/[^)]+\.png)\)", (tmp_path / "docs.md").read_text())
     assert len(copies) == len(figures)
     assert all((tmp_path / name).is_file() for name in copies)

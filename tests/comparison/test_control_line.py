@@ -5,7 +5,7 @@ import pytest
 from made_films import settings_on, write_films
 from tiny_rows import JUDGING, tiny_experiment
 
-from mule.comparison.controls import CONTROL, control_note, with_control
+from mule.comparison.checks import CONTROL, control_note, with_control
 from mule.comparison.rows import Row
 from mule.comparison.sheets import Findings, FinishedRow
 from mule.data.split.splits import ClassSets, SideVideos
@@ -34,7 +34,7 @@ def films_in(folder, *, novel_frames):
 
 @pytest.mark.parametrize(
     ("novel_frames", "auroc", "told"),
-    [(40, 1.0, "AUROC 1.00, without a look at them"), (20, 0.5, "0.50; up to 0.55 counts as chance")],
+    [(40, 1.0, "AUROC 1.00 without looking at the video"), (20, 0.5, "0.50; up to 0.55 counts as chance")],
 )
 def test_the_control_is_a_line_of_the_table_and_says_what_it_means(tmp_path, novel_frames, auroc, told):
     found = with_control(BARE, films_in(tmp_path, novel_frames=novel_frames), "test")

@@ -108,7 +108,7 @@ def test_a_killed_job_goes_on_where_it_was_and_its_neighbour_does_not_notice(tmp
     assert killed.notes.count("half") == 1
     (note,) = notes
     assert note.startswith(
-        "killed: its process was killed by signal 9 (Killed) before the job was done. It is started"
+        "killed: its process was killed by signal 9 (Killed) before the job was finished. Resuming"
     )
     assert "try 2 of 3" in note
 
@@ -118,7 +118,8 @@ def test_a_job_that_is_always_killed_fails_after_three_tries(tmp_path):
     notes = []
     assert run_locally(jobs, noted=notes.append) == (
         JobFailure(
-            "killed", "its process was killed by signal 9 (Killed) before the job was done, at try 3 of 3."
+            "killed",
+            "its process was killed by signal 9 (Killed) before the job was finished, in try 3 of 3.",
         ),
     )
     assert len(jobs[0].pids) == 3
@@ -131,7 +132,7 @@ def test_a_job_that_leaves_without_a_word_fails_at_once(tmp_path):
     ((name, reason),) = [(f.name, f.reason) for f in run_locally([job])]
     assert (name, reason) == (
         "a",
-        "its process ended with exit code 3 before the job was done, at try 1 of 3.",
+        "its process ended with exit code 3 before the job was finished, in try 1 of 3.",
     )
 
 
@@ -176,7 +177,5 @@ def test_numbers_of_workers_that_mean_nothing_are_refused(engine, num_workers):
 
 def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(
-        MuleError, match=r"engine ray needs Ray: pip install 'mule\[ray\]', or use engine local"
-    ):
+    with pytest.raises(MuleError, match=r"--engine ray needs the package Ray, .*pip install 'mule\[ray\]'"):
         run_jobs([MadeJob("a", tmp_path)], do, engine="ray", num_workers=1, noted=ignored)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_outputs import made_outputs
 
-from mule.comparison.promise import coverage_sheet, known_coverage
+from mule.comparison.checks import coverage_sheet, known_coverage
 from mule.core.errors import TooFewActors
 from mule.data.batches.samples import ClipName
 from mule.evaluation.formats import markdown

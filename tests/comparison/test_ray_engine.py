@@ -123,4 +123,4 @@ def test_what_ray_gives_up_is_a_failure(tmp_path, ray_made, monkeypatch):
     ray_made(is_there=True)
     monkeypatch.setattr("mule.comparison.engines._with_one_thread", lambda *_: "the node is gone")
     (failure,) = run_with_ray([MadeJob("a", tmp_path)])
-    assert failure == JobFailure("a", "Ray gave it up, after 3 tries if workers were lost: the node is gone")
+    assert failure == JobFailure("a", "Ray gave up, after 3 tries if workers were lost: the node is gone")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_rows import JUDGING, contestants, silent, watched_by_nobody
 
-from mule.comparison.compare import Asked, compare
+from mule.comparison.compare import ComparisonPlan, run_comparison
 from mule.comparison.tested import PairedTest, default_against_others, default_in_short, over_trials
 from mule.core.errors import RangeError
 from mule.novelty.combining import DECIDING_SCORE
@@ -26,7 +26,7 @@ def test_draws_over_trials_vary_by_trials_and_by_clips():
 
 
 def test_a_mean_over_no_trials_is_refused():
-    with pytest.raises(RangeError, match="one at least"):
+    with pytest.raises(RangeError, match="at least one trial"):
         over_trials([])
 
 
@@ -39,7 +39,7 @@ def test_without_a_default_there_is_no_test(done):
 @pytest.mark.slow
 def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(root, tmp_path):
     names = ("mule", "mule-memory", "bce-aco-r", "slowfast")
-    asked = Asked(
+    asked = ComparisonPlan(
         contestants(root, *names, data__train_clips=24, data__val_clips=16),
         tmp_path / "out",
         seeds=(0, 1),
@@ -50,7 +50,7 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(
         ),
         num_workers=0,
     )
-    findings = compare(asked, watch=watched_by_nobody, noted=silent).findings
+    findings = run_comparison(asked, watch=watched_by_nobody, noted=silent).findings
     assert findings is not None
     test = PairedTest(findings, "test-uniform", resamples=50)
     sheet = default_against_others(test)

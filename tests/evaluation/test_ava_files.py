@@ -5,9 +5,9 @@ from mule.core.errors import AnnotationError
 from mule.evaluation.ava import (
     FrameNumbers,
     evaluate_ava_files,
+    read_ava_ground_truth,
     read_detections,
     read_frames,
-    read_ground_truth,
     read_label_map,
 )
 
@@ -80,7 +80,7 @@ def test_times_that_agree_to_a_millionth_of_a_second_are_one_frame():
 def test_ground_truth_may_name_persons_and_frames_without_boxes(tmp_path):
     path = written(tmp_path, "v,0902,0.1,0.2,0.3,0.4,12,person 7\nv,903,-0.01,0.2,1.02,0.4,80\nv,0904\n")
     frames = FrameNumbers()
-    truth, empty = read_ground_truth(path, frames)
+    truth, empty = read_ava_ground_truth(path, frames)
     assert truth.boxes_xyxy.tolist() == [[0.1, 0.2, 0.3, 0.4], [-0.01, 0.2, 1.02, 0.4]]
     assert truth.action_id.tolist() == [12, 80]
     assert truth.frame.tolist() == frames.of(["v", "v"], np.array([902.0, 903.0])).tolist()

@@ -142,7 +142,7 @@ def test_average_precision_of_each_class_equals_the_walk_down_the_ranking(seed, 
 def test_working_in_parts_changes_nothing(monkeypatch, rows_at_once):
     truth, found = random_scene(1, 300)
     whole = evaluate_ava(truth, found, NAMES)
-    monkeypatch.setattr(ava, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(ava, "_ROWS_AT_ONCE", rows_at_once)
     assert evaluate_ava(truth, found, NAMES) == whole
 
 

@@ -7,7 +7,7 @@ from mule.evaluation.charades import (
     evaluate_charades_files,
     evaluate_charades_official,
     evaluate_charades_plain,
-    read_ground_truth,
+    read_charades_ground_truth,
     read_scores,
 )
 
@@ -57,7 +57,7 @@ def loop_official(scores, targets, is_submitted):
 @pytest.mark.parametrize("num_videos", [0, 3], ids=["no videos", "no labels"])
 def test_without_labels_there_is_no_mean(evaluate, num_videos):
     empty = np.zeros((num_videos, 2))
-    with pytest.raises(RangeError, match="none of 2 has one"):
+    with pytest.raises(RangeError, match="none of the 2 classes has one"):
         evaluate(empty, empty.astype(bool), np.ones(num_videos, dtype=bool))
 
 
@@ -130,7 +130,7 @@ def test_ground_truth_is_read_by_column_name_whatever_the_script_says(tmp_path):
         )
         + row("BBBBB", ""),
     )
-    truth = read_ground_truth(path, num_classes=3)
+    truth = read_charades_ground_truth(path, num_classes=3)
     assert truth.videos == ["AAAAA", "BBBBB"]
     assert truth.targets.tolist() == [[False, True, True], [False, False, False]]
 
@@ -140,7 +140,7 @@ def test_a_problem_below_a_long_script_is_named_by_its_own_line(tmp_path):
     with pytest.raises(
         AnnotationError, match=r"line 5: a class must have a score, c000 to c002; got 'c009 0 1'"
     ):
-        read_ground_truth(path, num_classes=3)
+        read_charades_ground_truth(path, num_classes=3)
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "   "])

@@ -123,5 +123,5 @@ def test_what_cannot_be_measured_is_told_in_words():
         drawn_measures(np.array([0.0, 1.0]), np.array([True, True]), draws)
     with pytest.raises(NotFinite):
         drawn_measures(np.array([0.0, np.inf]), np.array([True, False]), draws)
-    with pytest.raises(RangeError, match="at least once"):
+    with pytest.raises(RangeError, match="at least 1 resample"):
         draw_clips(np.arange(2), num_clips=2, resamples=0)

@@ -26,7 +26,7 @@ def scored_labels(draw):
 def test_classes_without_positives_have_no_average_precision(shape):
     assert np.isnan(multilabel_average_precision(np.zeros(shape), np.zeros(shape, dtype=bool))).all()
     assert np.isnan(ranked_average_precision(np.zeros(shape), np.zeros(shape, dtype=bool))).all()
-    with pytest.raises(RangeError, match="none of 3 has one"):
+    with pytest.raises(RangeError, match="none of the 3 classes has one"):
         mean_average_precision(np.zeros(shape), np.zeros(shape, dtype=bool))
 
 

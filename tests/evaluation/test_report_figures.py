@@ -23,7 +23,15 @@ from mule.evaluation.class_figures import (
     reliability,
     reliability_figure,
 )
-from mule.evaluation.drawing import DPI, KNOWN, METHOD_COLOURS, NOVEL, method_styles, new_figure, write_figure
+from mule.evaluation.drawing import (
+    FIGURE_DPI,
+    KNOWN,
+    METHOD_COLOURS,
+    NOVEL,
+    method_styles,
+    new_figure,
+    write_figure,
+)
 from mule.evaluation.figures import (
     FlaggedCounts,
     MethodCurves,
@@ -105,7 +113,7 @@ def test_every_figure_is_written_at_its_size_and_leaves_nothing_open(names, tmp_
     for kind, figure in drawn_by_every_function(names).items():
         path = tmp_path / f"{kind}.png"
         write_figure(figure, path)
-        assert png_size(path) == tuple((figure.get_size_inches() * DPI).astype(int).tolist())
+        assert png_size(path) == tuple((figure.get_size_inches() * FIGURE_DPI).astype(int).tolist())
     assert sorted(tmp_path.iterdir()) == sorted(tmp_path.glob("*.png"))
     assert mpl.get_backend(auto_select=False) == backend
     assert settings_now() == settings

@@ -36,7 +36,7 @@ def test_a_result_cannot_be_changed_and_refuses_unknown_keys():
         MeanApResult.model_validate({**RESULT.model_dump(), "mAP": 1.0})
 
 
-@pytest.mark.parametrize(("place", "words"), [(".", "this is a directory"), ("no/out.json", "no does not")])
+@pytest.mark.parametrize(("place", "words"), [(".", "this is a folder"), ("no/out.json", "no does not")])
 def test_a_place_that_cannot_hold_a_file_is_refused_beforehand(tmp_path, monkeypatch, place, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MuleError, match=words):

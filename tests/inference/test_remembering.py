@@ -7,7 +7,7 @@ import torch
 from made_outputs import made_outputs
 from tiny_rows import JUDGING, contestants, silent, times_of, watched_by_nobody
 
-from mule.comparison.compare import Asked, compare
+from mule.comparison.compare import ComparisonPlan, run_comparison
 from mule.comparison.rows import planned_rows, take_over
 from mule.core.errors import MissingOutputs, WeightsError
 from mule.evidence.head import exp_evidence
@@ -107,13 +107,13 @@ def test_an_unfinished_run_is_not_taken_over(root, tmp_path):
 
 @pytest.mark.slow
 def test_a_row_with_a_memory_is_judged_from_the_weights_of_its_twin(root, tmp_path):
-    asked = Asked(
+    asked = ComparisonPlan(
         contestants(root, "mule-memory", "mule", data__train_clips=24, data__val_clips=16),
         tmp_path / "out",
         judging=replace(JUDGING, scores=("PE of log", "memory", DECIDING_SCORE), dropout_passes=0),
         num_workers=0,
     )
-    done = compare(asked, watch=watched_by_nobody, noted=silent)
+    done = run_comparison(asked, watch=watched_by_nobody, noted=silent)
     assert not done.failures
     assert done.findings is not None
     assert done.findings.judged_by == {"mule-memory": DECIDING_SCORE, "mule": "PE of log"}
@@ -125,7 +125,7 @@ def test_a_row_with_a_memory_is_judged_from_the_weights_of_its_twin(root, tmp_pa
     assert not (folder / "checkpoints").exists()
     assert (folder / "model.safetensors").samefile(folder.parent / "mule-A-s0" / "model.safetensors")
     before = times_of(tmp_path / "out" / "rows")
-    assert not compare(asked, watch=watched_by_nobody, noted=silent).failures
+    assert not run_comparison(asked, watch=watched_by_nobody, noted=silent).failures
     assert times_of(tmp_path / "out" / "rows") == before
 
 

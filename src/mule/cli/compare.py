@@ -13,8 +13,7 @@ from rich.text import Text
 from mule.cli.printing import command_shown, noted, require_files, sheet_table
 
 if TYPE_CHECKING:
-    from mule.comparison.progress import WatchedRow
-    from mule.comparison.rows import Row
+    from mule.comparison.rows import Row, RowProgress
     from mule.comparison.sheets import Findings
 
 LOOK_EVERY_S = 2.0
@@ -140,10 +139,10 @@ def compare_experiments(
     named = [*(experiments or []), *([backbone_from] if backbone_from else [])]
     must_be = "an experiment in TOML that can be read, or the name of a packaged one such as stage"
     require_files(*map(experiment_file, named), what=must_be)
-    from mule.comparison.compare import Asked, compare, quickened, write_comparison
+    from mule.comparison.compare import ComparisonPlan, quickened, run_comparison, write_comparison
     from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
-    from mule.comparison.page import Told
+    from mule.comparison.page import PageFacts
     from mule.inference.judging import Judging
 
     if quick and not experiments:
@@ -155,7 +154,7 @@ def compare_experiments(
         contestants = tuple(map(quickened, contestants))
     if steps is not None:
         contestants = with_steps(contestants, steps)
-    asked = Asked(
+    plan = ComparisonPlan(
         contestants=contestants,
         out=out,
         seeds=tuple(range(first_seed, first_seed + seeds)),
@@ -169,17 +168,17 @@ def compare_experiments(
         start=load_start(backbone_from, settings) if backbone_from else None,
     )
     started_at = time.perf_counter()
-    done = compare(asked, watch=_progress_of, noted=noted)
+    done = run_comparison(plan, watch=_progress_of, noted=noted)
     for failure in done.failures:
         noted(f"{failure.name} failed: {failure.reason}")
     if done.findings is not None:
-        told = Told(
+        facts = PageFacts(
             command=command_shown(),
             budget=done.budget,
             failures={failure.name: failure.reason for failure in done.failures},
             elapsed_s=time.perf_counter() - started_at,
         )
-        files_written = write_comparison(done.findings, asked, told, pictures=pictures, docs=docs)
+        files_written = write_comparison(done.findings, plan, facts, pictures=pictures, docs=docs)
         _print_findings(done.findings, files_written)
     if done.failures:
         noted(f"{len(done.failures)} of {len(done.rows)} rows failed; run the same command to try them again")
@@ -187,7 +186,7 @@ def compare_experiments(
 
 
 def _print_findings(findings: "Findings", files: Sequence[Path | str]) -> None:
-    from mule.comparison.controls import with_control
+    from mule.comparison.checks import with_control
     from mule.comparison.sheets import judged_comparison, networks_comparison, paper_comparison
     from mule.evaluation.tables import paper_sheet, score_sheet
 
@@ -205,20 +204,20 @@ def _print_findings(findings: "Findings", files: Sequence[Path | str]) -> None:
         console.print(Text(str(file)), soft_wrap=True)
 
 
-def _progress_of(rows: "Sequence[Row]", num_finished: int) -> "_RowProgress":
-    from mule.comparison.progress import watched
+def _progress_of(rows: "Sequence[Row]", num_finished: int) -> "_ProgressPrinter":
+    from mule.comparison.rows import progress_of
 
     if num_finished:
         noted(f"{num_finished} rows are finished already and stay as they are")
-    return _RowProgress([watched(row) for row in rows])
+    return _ProgressPrinter([progress_of(row) for row in rows])
 
 
-class _RowProgress:
+class _ProgressPrinter:
     """Read the folders of rows every few seconds; print which started and finished, and the time left."""
 
-    def __init__(self, rows: "Sequence[WatchedRow]") -> None:
-        self._waiting: list[WatchedRow] = list(rows)
-        self._running: list[WatchedRow] = []
+    def __init__(self, rows: "Sequence[RowProgress]") -> None:
+        self._waiting: list[RowProgress] = list(rows)
+        self._running: list[RowProgress] = []
         self._num_rows = len(rows)
         self._shares = {each.row.name: each.done_share() for each in rows}
         self._share_at_start = sum(self._shares.values())
@@ -226,7 +225,7 @@ class _RowProgress:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look_around, daemon=True)
 
-    def __enter__(self) -> "_RowProgress":
+    def __enter__(self) -> "_ProgressPrinter":
         self._thread.start()
         return self
 
@@ -242,7 +241,7 @@ class _RowProgress:
     def _look(self) -> None:
         from mule.comparison.rows import results_of
 
-        for each in [each for each in self._waiting if each.was_begun_after(self._began_at)]:
+        for each in [each for each in self._waiting if each.was_started_after(self._began_at)]:
             self._waiting.remove(each)
             self._running.append(each)
             noted(f"{each.row.name} started{self._time_left()}")

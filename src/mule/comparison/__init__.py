@@ -1,1 +1,4 @@
-"""Trained systems side by side: what each says of the same actors, how well novel ones stand out, and the paper's tables."""
+"""Compare trained systems.
+
+Rows that train and evaluate each of them, tests between them, tables, figures and a page.
+"""

@@ -1,48 +1,63 @@
-"""A whole comparison as one function: plan, prepare, run what is not finished, and say what all rows found.
+"""A whole comparison in one function.
 
-experiments ─▶ equal budgets ─▶ rows ─▶ prepare ─▶ engine: train, judge ─▶ findings ─▶ tables, figures, page
-                                           └─ one backbone per trial first, if rows are to begin with one
+Plan, prepare, run what is not finished, and collect the results of all rows.
+
+experiments ─▶ equal budgets ─▶ rows ─▶ prepare ─▶ engine: train, evaluate ─▶ findings ─▶ tables, figures, page
+                                           └─ first one backbone per trial, if rows start from a shared one
+
+    OUT/starts/NAME-SPLIT-sSEED/   a run that trains a shared backbone, and log.txt
+
+The paper's systems all start from a backbone trained on Kinetics. A shared backbone is trained on the
+training clips of its trial only, so novel actions stay unseen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from mule.comparison.engines import JobFailure, run_jobs
-from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched
-from mule.comparison.figures import write_figures
-from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
-from mule.comparison.pictures import write_pictures
+from mule.comparison.equal import at_equal_time, require_equal_steps, stretched
+from mule.comparison.figures import write_figures, write_pictures
+from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
 from mule.comparison.rows import (
+    LOG,
     Contestant,
     Row,
+    RowLog,
     finish_row,
+    folder_name,
+    gradient_steps,
     planned_rows,
     prepare,
     require_same_rows,
     results_of,
+    trial_experiment,
 )
 from mule.comparison.sheets import Findings, findings_of, method_names, require_methods
-from mule.comparison.starting import Start, begun_with, planned_starts, require_start, train_start
-from mule.core.config import ConfigError, StageData
+from mule.core.config import ConfigError, Experiment, StageData
 from mule.core.errors import MuleError, RangeError
+from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging
 from mule.inference.results import SideResult
 from mule.inference.score_rules import score_rules
 from mule.systems.catalogue import find_system
+from mule.training.build import run_experiment
 from mule.training.data import Noted, root_of
+from mule.training.run_folder import CARD
 
+STARTS = "starts"
 QUICK_CLIPS = {"train_clips": 800, "val_clips": 100}
 QUICK_SHARE = 0.5
-"""Of the epochs."""
+"""Share of the epochs that a quick comparison trains."""
 NUM_FRAMES = 3
-"""Of the visual comparison; a picture of many methods is large."""
+"""Frames of the visual comparison; a picture of many methods is large."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be compared, and how."""
+class ComparisonPlan:
+    """What to compare, and how."""
 
     contestants: tuple[Contestant, ...]
     out: Path
@@ -55,12 +70,12 @@ class Asked:
     against: str | None = None
     judged_by: Mapping[str, str] = field(default_factory=dict)
     start: Contestant | None = None
-    """Whose backbone every row begins with, trained once per class split and seed; None is as experiments say."""
+    """Trains the backbone that all rows of a trial start from; None follows the experiments."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What came of it."""
+class FinishedComparison:
+    """The rows of a comparison and what they found."""
 
     rows: tuple[Row, ...]
     findings: Findings | None
@@ -69,142 +84,215 @@ class Compared:
     budget: str
 
 
-@runtime_checkable
-class Watch(Protocol):
-    """Who is told which rows are about to run, and when they no longer do."""
+@dataclass(frozen=True)
+class SharedBackbone:
+    """The training of the backbone that all rows of a trial start from."""
 
-    def __enter__(self) -> object:
-        """They are about to run."""
-        ...
+    experiment: Experiment
+    trial: Trial
+    folder: Path
 
-    def __exit__(self, *_: object) -> None:
-        """They no longer do."""
-        ...
+    @property
+    def name(self) -> str:
+        """Its name in messages and for the engine."""
+        return self.folder.name
 
 
-def compare(asked: Asked, *, watch: Callable[[Sequence[Row], int], Watch], noted: Noted) -> Compared:
-    """Every row finished, now or before, and what they found.
+def run_comparison(
+    plan: ComparisonPlan,
+    *,
+    watch: Callable[[Sequence[Row], int], AbstractContextManager[object]],
+    noted: Noted,
+) -> FinishedComparison:
+    """Finish every row, and collect what they found.
 
     Args:
-        asked: what is to be compared.
-        watch: makes, of the rows that are about to run and the number of those that need not, someone who watches.
-        noted: is told what people should know meanwhile.
+        plan: what to compare.
+        watch: is called with the rows that will run and the number of finished ones; watches while they run.
+        noted: receives a sentence about each longer step.
 
     Raises:
         ConfigError: the rows cannot be compared, or their folders hold other experiments.
     """
-    contestants = asked.contestants
-    _require_plan(asked)
-    if asked.equal == "time":
-        contestants = at_equal_time(contestants, asked.out, noted=noted)
-    rows = planned_rows(contestants, asked.out, seeds=asked.seeds, splits=asked.splits, judging=asked.judging)
-    starts = () if asked.start is None else planned_starts(asked.start, rows, asked.out)
-    rows = begun_with(rows, starts) if starts else rows
-    require_same_rows([*starts, *rows])
+    contestants = plan.contestants
+    _require_plan(plan)
+    if plan.equal == "time":
+        contestants = at_equal_time(contestants, plan.out, noted=noted)
+    rows = planned_rows(contestants, plan.out, seeds=plan.seeds, splits=plan.splits, judging=plan.judging)
+    backbones = () if plan.start is None else planned_backbones(plan.start, rows, plan.out)
+    rows = with_backbones(rows, backbones) if backbones else rows
+    require_same_rows([*backbones, *rows])
     waiting = [row for row in rows if results_of(row) is None]
     prepare(waiting, noted=noted)
-    failures = _trained_first(starts, waiting, asked, noted=noted)
+    failures = _train_backbones(backbones, waiting, plan, noted=noted)
     ready = [row for row in waiting if row.name not in {each.name for each in failures}]
     with watch(ready, len(rows) - len(waiting)):
         failures += tuple(
             failure
-            for stage in (False, True)  # rows with the weights of others come when those are finished
+            for stage in (False, True)  # rows that reuse another row's weights run after it
             if (jobs := [row for row in ready if (row.trained_in is not None) == stage])
             for failure in run_jobs(
-                jobs, finish_row, engine=asked.engine, num_workers=asked.num_workers, noted=noted
+                jobs, finish_row, engine=plan.engine, num_workers=plan.num_workers, noted=noted
             )
         )
-    found = [(row, results) for row in rows if (results := results_of(row)) is not None]
-    return Compared(rows, _findings(found, asked), failures, _budget(asked, contestants))
-
-
-def _trained_first(
-    starts: Sequence[Start], waiting: Sequence[Row], asked: Asked, *, noted: Noted
-) -> tuple[JobFailure, ...]:
-    """The backbones that could not be trained, and with each the rows that would have begun with it."""
-    trials = {row.trial for row in waiting}
-    needed = [start for start in starts if start.trial in trials]
-    if needed:
-        noted(f"first the backbones that rows begin with: {', '.join(start.name for start in needed)}")
-    failures = run_jobs(needed, train_start, engine=asked.engine, num_workers=asked.num_workers, noted=noted)
-    failed = {each.name for each in failures}
-    lost = {start.trial: start.name for start in needed if start.name in failed}
-    return failures + tuple(
-        JobFailure(row.name, f"it begins with the backbone of {lost[row.trial]}, which was not trained.")
-        for row in waiting
-        if row.trial in lost
-    )
+    finished = [(row, results) for row in rows if (results := results_of(row)) is not None]
+    return FinishedComparison(rows, _findings(finished, plan), failures, _budget(plan, contestants))
 
 
 def quickened(contestant: Contestant) -> Contestant:
-    """The same experiment on fewer clips of Stage and over half the epochs.
+    """The same experiment on fewer clips of Stage and for half the epochs.
 
     Raises:
         MuleError: it is not on Stage.
     """
     experiment = contestant.experiment
     if not isinstance(experiment.data, StageData):
-        raise MuleError(f"--quick is for experiments on Stage; {contestant.name} is on a table.")
+        raise MuleError(f"--quick needs experiments on Stage; {contestant.name} is on a table.")
     data = experiment.data.model_copy(update=QUICK_CLIPS)
     fewer = experiment.model_copy(update={"data": data})
     return Contestant(contestant.name, stretched(fewer, max(round(QUICK_SHARE * fewer.training.epochs), 1)))
 
 
-def _require_plan(asked: Asked) -> None:
-    """All that can be known to be wrong before anything is written."""
-    planned_rows(asked.contestants, asked.out, seeds=asked.seeds, splits=asked.splits, judging=asked.judging)
-    if asked.out.exists() and not asked.out.is_dir():
-        raise ConfigError(
-            f"{asked.out}: a comparison needs a folder; this is a file. Choose another (--out)."
+def require_backbone(start: Contestant, contestants: Sequence[Contestant]) -> None:
+    """Require that every experiment can start from the backbone of this one.
+
+    Raises:
+        ConfigError: one has other data, another backbone, or weights already.
+    """
+    theirs = start.experiment
+    for each in contestants:
+        mine = each.experiment
+        if mine.backbone.weights is not None:
+            raise ConfigError(
+                f"a row must start from one backbone; {each.name} sets backbone.weights, and --backbone-from names "
+                f"{start.name}. Remove one of them."
+            )
+        if mine.data != theirs.data:
+            raise ConfigError(
+                f"a shared backbone must be trained on the data of the rows; the data of {start.name} and {each.name} "
+                "differ."
+            )
+        if (mine.backbone.name, mine.backbone.options) != (theirs.backbone.name, theirs.backbone.options):
+            raise ConfigError(
+                f"rows must have the backbone of {start.name}, {_backbone(theirs)}; {each.name} has {_backbone(mine)}."
+            )
+
+
+def planned_backbones(start: Contestant, rows: Sequence[Row], out: Path) -> tuple[SharedBackbone, ...]:
+    """One training of the backbone for every trial of the rows."""
+    splits = {row.trial: row.experiment.data.split for row in rows}
+    return tuple(
+        SharedBackbone(
+            trial_experiment(start, seed=trial.seed, split=split),
+            trial,
+            out.absolute() / STARTS / folder_name(start, trial),
         )
-    require_methods(method_names(asked.contestants), asked.against, asked.judged_by)
-    score_rules([*asked.judging.scores, *asked.judged_by.values()])
-    kinds = {each.name: each.experiment.data.kind for each in asked.contestants}
-    if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name} has data.kind {kind}" for name, kind in kinds.items())
-        raise ConfigError(
-            f"what is compared must be tested on the same sides; {told}. Compare each kind by itself."
-        )
-    for each in asked.contestants:
-        find_system(each.experiment.system)
-        root_of(each.experiment.data)
-    if asked.start is not None:
-        require_start(asked.start, asked.contestants)
-    if asked.equal == "steps":
-        require_equal_steps(asked.contestants)
-
-
-def _findings(found: Sequence[tuple[Row, Mapping[str, SideResult]]], asked: Asked) -> Findings | None:
-    if not found:
-        return None
-    methods = method_names(asked.contestants)
-    return findings_of(found, methods, against=asked.against, judged_by=asked.judged_by)
-
-
-def _budget(asked: Asked, contestants: Sequence[Contestant]) -> str:
-    steps = {each.name: gradient_steps(each.experiment) for each in contestants}
-    if asked.equal == "steps":
-        return f"{next(iter(steps.values()))} gradient steps each (epochs × batches × inner steps){_begun(asked)}"
-    told = ", ".join(f"{name} {number}" for name, number in steps.items())
-    return (
-        f"equal time: steps of each were timed in turns, and epochs set to take as long as the first one's; gradient "
-        f"steps: {told}{_begun(asked)}"
+        for trial, split in splits.items()
     )
 
 
-def _begun(asked: Asked) -> str:
-    if asked.start is None:
+def with_backbones(rows: Sequence[Row], backbones: Sequence[SharedBackbone]) -> tuple[Row, ...]:
+    """The same rows, each starting from the backbone of its trial."""
+    folders = {backbone.trial: backbone.folder for backbone in backbones}
+    return tuple(replace(row, experiment=_with_weights(row.experiment, folders[row.trial])) for row in rows)
+
+
+def train_backbone(backbone: SharedBackbone) -> None:
+    """Train the backbone unless that is done; resume a training that was interrupted."""
+    if not (backbone.folder / CARD).exists():
+        backbone.folder.mkdir(parents=True, exist_ok=True)
+        log = RowLog(backbone.folder / LOG)
+        run_experiment(backbone.experiment, backbone.folder, listener=log, resumes=True)
+
+
+def _train_backbones(
+    backbones: Sequence[SharedBackbone], waiting: Sequence[Row], plan: ComparisonPlan, *, noted: Noted
+) -> tuple[JobFailure, ...]:
+    """Train the backbones that waiting rows need.
+
+    Return those that failed, and the rows that depend on them.
+    """
+    trials = {row.trial for row in waiting}
+    needed = [backbone for backbone in backbones if backbone.trial in trials]
+    if needed:
+        noted(f"training the backbones that rows start from: {', '.join(each.name for each in needed)}")
+    failures = run_jobs(needed, train_backbone, engine=plan.engine, num_workers=plan.num_workers, noted=noted)
+    failed = {each.name for each in failures}
+    lost = {backbone.trial: backbone.name for backbone in needed if backbone.name in failed}
+    return failures + tuple(
+        JobFailure(row.name, f"it starts from the backbone of {lost[row.trial]}, whose training failed.")
+        for row in waiting
+        if row.trial in lost
+    )
+
+
+def _with_weights(experiment: Experiment, folder: Path) -> Experiment:
+    backbone = experiment.backbone.model_copy(update={"weights": folder})
+    return experiment.model_copy(update={"backbone": backbone})
+
+
+def _backbone(experiment: Experiment) -> str:
+    options = [f"{name} = {value}" for name, value in experiment.backbone.options.items()]
+    return " with ".join([experiment.backbone.name, *options])
+
+
+def _require_plan(plan: ComparisonPlan) -> None:
+    """Check everything that can be checked before anything is written."""
+    planned_rows(plan.contestants, plan.out, seeds=plan.seeds, splits=plan.splits, judging=plan.judging)
+    if plan.out.exists() and not plan.out.is_dir():
+        raise ConfigError(f"{plan.out}: --out must be a folder; this is a file. Choose another.")
+    require_methods(method_names(plan.contestants), plan.against, plan.judged_by)
+    score_rules([*plan.judging.scores, *plan.judged_by.values()])
+    kinds = {each.name: each.experiment.data.kind for each in plan.contestants}
+    if len(set(kinds.values())) > 1:
+        listed = ", ".join(f"{name} has data.kind {kind}" for name, kind in kinds.items())
+        raise ConfigError(
+            f"all experiments must have the same kind of data; {listed}. Compare each kind separately."
+        )
+    for each in plan.contestants:
+        find_system(each.experiment.system)
+        root_of(each.experiment.data)
+    if plan.start is not None:
+        require_backbone(plan.start, plan.contestants)
+    if plan.equal == "steps":
+        require_equal_steps(plan.contestants)
+
+
+def _findings(
+    finished: Sequence[tuple[Row, Mapping[str, SideResult]]], plan: ComparisonPlan
+) -> Findings | None:
+    if not finished:
+        return None
+    methods = method_names(plan.contestants)
+    return findings_of(finished, methods, against=plan.against, judged_by=plan.judged_by)
+
+
+def _budget(plan: ComparisonPlan, contestants: Sequence[Contestant]) -> str:
+    steps = {each.name: gradient_steps(each.experiment) for each in contestants}
+    if plan.equal == "steps":
+        return (
+            f"{next(iter(steps.values()))} gradient steps each (epochs × batches × inner steps){_start(plan)}"
+        )
+    listed = ", ".join(f"{name} {number}" for name, number in steps.items())
+    return (
+        "equal time: the steps of each experiment were timed in turns, and its epochs set to take as long as those of the "
+        f"first; gradient steps: {listed}{_start(plan)}"
+    )
+
+
+def _start(plan: ComparisonPlan) -> str:
+    if plan.start is None:
         return ""
-    steps = gradient_steps(asked.start.experiment)
-    return f", from a backbone that {asked.start.name} has trained on the same clips for {steps} steps"
+    steps = gradient_steps(plan.start.experiment)
+    return f", starting from a backbone that {plan.start.name} trained on the same clips for {steps} steps"
 
 
 def write_comparison(
-    findings: Findings, asked: Asked, told: Told, *, pictures: bool, docs: Path | None
+    findings: Findings, plan: ComparisonPlan, facts: PageFacts, *, pictures: bool, docs: Path | None
 ) -> list[Path | str]:
     """Write tables, figures and the results page; return their paths, and why a picture could not be drawn."""
-    out, side = asked.out, findings.tests[0]
-    tables = all_tables(findings, resamples=asked.judging.resamples)
+    out, side = plan.out, findings.tests[0]
+    tables = all_tables(findings, resamples=plan.judging.resamples)
     places: list[Path | str] = [*write_tables(findings, out, tables)]
     figures = write_figures(findings, side, out / "figures")
     if pictures:
@@ -214,7 +302,7 @@ def write_comparison(
             figures.append(path)
         except RangeError as error:
             places.append(str(error))
-    write_page(findings, out / "results.md", figures=figures, told=told, tables=tables)
+    write_results_page(findings, out / "results.md", figures=figures, facts=facts, tables=tables)
     if docs is not None:
-        write_docs(findings, docs, figures=figures, told=told, tables=tables)
+        write_docs(findings, docs, figures=figures, facts=facts, tables=tables)
     return [*places, out / "figures", out / "results.md", *([docs] if docs else [])]

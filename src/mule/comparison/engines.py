@@ -1,9 +1,9 @@
-"""Jobs side by side: each in a process of its own on this machine, or as a Ray task on one machine or many.
+"""Run jobs in parallel: each in a process of its own on this machine, or as a Ray task on one machine or many.
 
-A job keeps what it has done by itself (checkpoints, a result file). So one whose process is killed is started again,
-goes on from there and leaves its result once. Jobs that fail are named in the end; the others go on.
+A job saves its own progress (checkpoints, a result file). A job whose process is killed is started again and
+resumes from there. A job that fails is reported at the end and does not stop the others.
 
-With Ray (extra `mule[ray]`) every machine needs this package, and the same folders under the same names.
+With Ray (extra `mule[ray]`), every machine needs this package and the same folders under the same names.
 """
 
 import logging
@@ -28,22 +28,22 @@ from mule.core.errors import MuleError, RangeError
 from mule.core.heap import keep_freed_memory
 
 MOST_TRIES = 3
-"""How often a job is started whose process is killed each time."""
+"""How often to start a job whose process keeps being killed."""
 _IMPORTED_LATE = ("torch._dynamo",)
-"""What torch imports only when the first optimiser is built, which takes as long as torch itself."""
+"""Modules that torch imports when the first optimiser is built, which takes as long as torch itself."""
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 10.0
-_MOST_TOLD = 4_000
-"""Characters of a reason: so many are written at once, whole or not at all, and no job waits to be heard."""
+_LONGEST_REASON = 4_000
+"""Characters of a reason: a pipe takes so many at once, so no job waits until its reason is read."""
 
 
 @runtime_checkable
 class Job(Protocol):
-    """What is to be done; it travels to another process, so it must pickle."""
+    """A piece of work. It travels to another process, so it must pickle."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         ...
 
 
@@ -52,7 +52,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 @dataclass(frozen=True)
 class JobFailure:
-    """A job that did not come to its end, and why."""
+    """A job that failed, and why."""
 
     name: str
     reason: str
@@ -66,19 +66,19 @@ def run_jobs(
     num_workers: int,
     noted: Callable[[str], None],
 ) -> tuple[JobFailure, ...]:
-    """Every job is done once; those that failed come back, in the order of the jobs.
+    """Run every job once; return those that failed, in the order of the jobs.
 
     Args:
-        jobs: what is to be done.
-        work: does one job, and when it is started again goes on where it was; a function of a module.
-        engine: `local` starts a fresh process for each job; `ray` makes each a task, on the cluster at $RAY_ADDRESS if
-            that is set, else on one that lives as long as this call.
-        num_workers: how many jobs run at a time, with one thread each. Zero does them here, one after the other; a Ray
-            cluster that is already there has its own number.
-        noted: hears what people should know meanwhile.
+        jobs: the work to do.
+        work: does one job, and resumes one that was interrupted; must be a function of a module.
+        engine: `local` starts a new process for each job; `ray` runs each as a task, on the cluster at $RAY_ADDRESS if that
+            is set, else on a cluster that lives as long as this call.
+        num_workers: jobs to run in parallel, with one thread each; 0 runs them in this process, one after the other. An
+            existing Ray cluster has its own number.
+        noted: receives a sentence when a job is started again.
 
     Raises:
-        RangeError: there are fewer than zero workers, or none for Ray.
+        RangeError: the number of workers is negative, or zero with Ray.
         MuleError: Ray is not installed.
     """
     least = 1 if engine == "ray" else 0
@@ -89,7 +89,13 @@ def run_jobs(
     if engine == "ray":
         reasons = _with_ray(jobs, work, num_workers=num_workers)
     elif num_workers == 0:
-        reasons = [_reason_of(work, job) for job in jobs]
+        reasons = list[str | None]()
+        for job in jobs:
+            try:
+                work(job)
+                reasons.append(None)
+            except Exception as error:  # the other jobs run whatever it is
+                reasons.append(_reason(error))
     else:
         reasons = _in_processes(jobs, work, num_workers=num_workers, noted=noted)
     return tuple(
@@ -97,27 +103,18 @@ def run_jobs(
     )
 
 
-def _reason_of(work: Callable[[JobT], None], job: JobT) -> str | None:
-    """Why the job failed, in words; None if it did not."""
-    try:
-        work(job)
-    except MuleError as error:
-        return str(error)[:_MOST_TOLD]
-    except Exception as error:  # the other jobs go on whatever it is
-        return _bug(error)
-    return None
-
-
-def _bug(error: Exception) -> str:
-    """An error nobody foresaw, with the place to look at first."""
+def _reason(error: Exception) -> str:
+    """Why a job failed; a bug comes with the place to look at first."""
+    if isinstance(error, MuleError):
+        return str(error)[:_LONGEST_REASON]
     message = "".join(traceback.format_exception_only(error)).strip()
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{message[:_MOST_TOLD]} ({place.filename}, line {place.lineno})"
+    return f"{message[:_LONGEST_REASON]} ({place.filename}, line {place.lineno})"
 
 
 @dataclass(frozen=True)
 class _Child:
-    """A process with one job."""
+    """A process that runs one job."""
 
     number: int
     num_tries: int
@@ -125,7 +122,7 @@ class _Child:
     outcome: SimpleQueue[str | None]
 
     def end(self) -> None:
-        """Nothing of it is left."""
+        """Wait for the process to end; kill it if it does not."""
         self.process.join(_GRACE_S)
         if self.process.is_alive():
             self.process.kill()
@@ -135,7 +132,10 @@ class _Child:
 def _in_processes(
     jobs: Sequence[JobT], work: Callable[[JobT], None], *, num_workers: int, noted: Callable[[str], None]
 ) -> list[str | None]:
-    """The reason of each job, or None. A job whose process was killed waits until others have had their turn."""
+    """The reason why each job failed, or None.
+
+    A killed job is started again after the jobs that still wait.
+    """
     reasons: list[str | None] = [None] * len(jobs)
     waiting = deque((number, 1) for number in range(len(jobs)))
     running: list[_Child] = []
@@ -153,12 +153,12 @@ def _in_processes(
                 elif _was_killed(child) and child.num_tries < MOST_TRIES:
                     waiting.append((number, child.num_tries + 1))
                     noted(
-                        f"{jobs[number].name}: its process {_ending(child)}. It is started again where it was, try "
-                        f"{child.num_tries + 1} of {MOST_TRIES}. Most often memory ran out: fewer workers need less."
+                        f"{jobs[number].name}: its process {_ending(child)}. Resuming it, try {child.num_tries + 1} of "
+                        f"{MOST_TRIES}. The usual cause is too little memory; fewer workers need less."
                     )
                 else:
                     reasons[number] = (
-                        f"its process {_ending(child)}, at try {child.num_tries} of {MOST_TRIES}."
+                        f"its process {_ending(child)}, in try {child.num_tries} of {MOST_TRIES}."
                     )
     finally:
         for child in running:
@@ -179,13 +179,14 @@ def _ending(child: _Child) -> str:
         if code < 0
         else f"ended with exit code {code}"
     )
-    return f"{how} before the job was done"
+    return f"{how} before the job was finished"
 
 
 def _started(job: JobT, work: Callable[[JobT], None], *, number: int, num_tries: int) -> _Child:
-    """A child without the threads of this process, whose locks a fork would copy.
+    """Start a job in a new process, without the threads of this one, whose locks a fork would copy.
 
-    Where there is a fork server, it has imported what the work needs once, for all jobs: seconds of each.
+    Where there is a fork server, it imports what the work needs once for all jobs, which saves seconds per
+    job.
     """
     has_server = "forkserver" in get_all_start_methods()
     fresh = get_context("forkserver") if has_server else get_context("spawn")
@@ -200,7 +201,7 @@ def _started(job: JobT, work: Callable[[JobT], None], *, number: int, num_tries:
 
 @contextmanager
 def _one_thread_in_environment() -> Generator[None]:
-    """Numeric libraries read it when they are loaded, which in a child is before any code of ours."""
+    """Set OMP_NUM_THREADS=1 while a child starts; numeric libraries read it when they are loaded."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -212,9 +213,11 @@ def _one_thread_in_environment() -> Generator[None]:
 
 
 def _do_in_child(packed: bytes, environment: dict[str, str], outcome: SimpleQueue[str | None]) -> None:
-    """Does the job and says how it went. Ctrl-C is the parent's affair; its SIGTERM unwinds, so nothing stays open.
+    """Run the job and report the outcome.
 
-    The environment is the parent's as it is now; a fork server has the one it was started with.
+    The parent handles Ctrl-C and sends SIGTERM, which closes all files.
+
+    The environment is the parent's present one; a fork server would use the one it was started with.
     """
     os.environ.clear()
     os.environ.update(environment)
@@ -225,28 +228,30 @@ def _do_in_child(packed: bytes, environment: dict[str, str], outcome: SimpleQueu
     try:
         work, job = pickle.loads(packed)
     except Exception as error:  # a package may be missing here
-        outcome.put(_bug(error))
+        outcome.put(_reason(error))
     else:
         outcome.put(_with_one_thread(work, job))
 
 
 def _with_one_thread(work: Callable[[JobT], None], job: JobT) -> str | None:
-    if "torch" in sys.modules:  # loaded with the work; if later, the environment says it
+    if "torch" in sys.modules:  # loaded with the work; if it is loaded later, it reads the environment
         import torch
 
         torch.set_num_threads(1)
-    return _reason_of(work, job)
+    try:
+        work(job)
+    except Exception as error:  # the other jobs run whatever it is
+        return _reason(error)
+    return None
 
 
 def _leave(signum: int, _: FrameType | None) -> None:
-    signal.signal(
-        signum, signal.SIG_IGN
-    )  # once is enough; a second one would break into what the first one closes
+    signal.signal(signum, signal.SIG_IGN)  # a second signal would interrupt the clean-up of the first
     sys.exit(128 + signum)
 
 
 def _leave_with_parent() -> None:
-    """Two processes on one job would be the end of its files, once the same command is given again."""
+    """End with the parent: if the command is given again, two processes must not write the same files."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -254,7 +259,7 @@ def _leave_with_parent() -> None:
 
 
 def _with_ray(jobs: Sequence[JobT], work: Callable[[JobT], None], *, num_workers: int) -> list[str | None]:
-    """The reason of each job, or None. Ray itself starts a job again whose worker or machine is lost."""
+    """The reason why each job failed, or None. Ray itself restarts jobs whose worker or machine is lost."""
     ray = _ray()
     is_ours = not ray.is_initialized()
     if is_ours:
@@ -268,7 +273,7 @@ def _with_ray(jobs: Sequence[JobT], work: Callable[[JobT], None], *, num_workers
         outcomes = [task.options(name=job.name).remote(work, job) for job in jobs]
         try:
             return [_ray_outcome(ray, outcome) for outcome in outcomes]
-        except BaseException:  # Ctrl-C too: a cluster that goes on must not go on with these
+        except BaseException:  # Ctrl-C too: an existing cluster must not continue with these
             for outcome in outcomes:
                 ray.cancel(outcome, force=True)
             raise
@@ -281,11 +286,11 @@ def _ray_outcome(ray: ModuleType, outcome: object) -> str | None:
     try:
         return ray.get(outcome)
     except ray.exceptions.RayError as error:
-        return f"Ray gave it up, after {MOST_TRIES} tries if workers were lost: {error}"[:_MOST_TOLD]
+        return f"Ray gave up, after {MOST_TRIES} tries if workers were lost: {error}"[:_LONGEST_REASON]
 
 
 def _cluster(num_workers: int) -> dict[str, object]:
-    """How to join the cluster that is there, or to start a quiet one on this machine."""
+    """Arguments that join the existing cluster, or start a quiet one on this machine."""
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = os.environ.get("RAY_ADDRESS")
     if address:
@@ -294,17 +299,18 @@ def _cluster(num_workers: int) -> dict[str, object]:
         "address": "local",
         "num_cpus": num_workers,
         "include_dashboard": False,
-        "object_store_memory": 80 * 2**20,  # what travels are jobs and reasons; near the least Ray allows
+        "object_store_memory": 80 * 2**20,  # only jobs and reasons travel; near Ray's minimum
         **quiet,
     }
 
 
 def _ray() -> ModuleType:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when it is imported
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads it when it is imported
     try:
         import ray
     except ImportError as missing:
         raise MuleError(
-            f"engine ray needs Ray: pip install 'mule[ray]', or use engine local. It could not be imported: {missing}"
+            f"--engine ray needs the package Ray, which cannot be imported: {missing}. Run `pip install 'mule[ray]'`, or use "
+            "--engine local."
         ) from None
     return ray

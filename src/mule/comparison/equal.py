@@ -1,4 +1,4 @@
-"""Fair budgets: as many gradient steps for every row, or as much time.
+"""Fair budgets: every row takes the same number of gradient steps, or the same time.
 
 A step of the primal-dual average is `inner_steps` gradient steps on one batch, so steps are counted as
 epochs × batches × max(m, 1).
@@ -13,67 +13,52 @@ from time import perf_counter
 
 import torch
 
-from mule.comparison.rows import Contestant
-from mule.core.config import ConfigError, Experiment, StageData
+from mule.comparison.rows import Contestant, batches_per_epoch, gradient_steps
+from mule.core.config import ConfigError, Experiment
 from mule.core.files import write_file
 from mule.objective.primal_dual import PrimalDual
 from mule.training.build import build_parts
-from mule.training.data import Noted, table_sides
+from mule.training.data import Noted
 from mule.training.step import BatchObjective, Silence
 
 WARM_UP, TIMED = 2, 5
 TIMES = "equal_time.json"
 
 
-def gradient_steps(experiment: Experiment) -> int:
-    """How many gradient steps a training takes to its end."""
-    inner_steps = max(experiment.objective.inner_steps, 1)
-    return experiment.training.epochs * batches_per_epoch(experiment) * inner_steps
-
-
-def batches_per_epoch(experiment: Experiment) -> int:
-    """Batches of an epoch; those of a table are counted in the table."""
-    data = experiment.data
-    if isinstance(data, StageData):
-        return data.train_clips // experiment.training.batch_clips
-    first, _ = table_sides(data).train_actors.clips()
-    return len(first) // experiment.training.batch_clips
-
-
 def require_equal_steps(contestants: Sequence[Contestant]) -> None:
-    """Every experiment takes as many gradient steps as the others.
+    """Require that every experiment takes the same number of gradient steps.
 
     Raises:
-        ConfigError: they do not; each is named with its number.
+        ConfigError: they differ; the message lists the number of each.
     """
     patient = [each.name for each in contestants if each.experiment.training.patience_epochs is not None]
     if patient:
         raise ConfigError(
-            "rows of a comparison must train to their end, or their steps would differ; training.patience_epochs is set "
-            f"in {', '.join(patient)}. Take it away (--set training.patience_epochs=)."
+            "rows must not stop early, or their gradient steps would differ; training.patience_epochs is set in "
+            f"{', '.join(patient)}. Remove it (--set training.patience_epochs=)."
         )
     steps = {each.name: gradient_steps(each.experiment) for each in contestants}
     if len(set(steps.values())) > 1:
-        told = ", ".join(f"{name} {number}" for name, number in steps.items())
+        listed = ", ".join(f"{name} {number}" for name, number in steps.items())
         raise ConfigError(
-            f"rows must take equally many gradient steps (epochs × batches × inner steps); got {told}. Change "
+            f"rows must take equally many gradient steps (epochs × batches × inner steps); got {listed}. Change "
             "training.epochs, or compare at equal time (--equal time)."
         )
 
 
 def with_steps(contestants: Sequence[Contestant], steps: int) -> tuple[Contestant, ...]:
-    """The experiments over as many epochs as make so many gradient steps, their schedules stretched alike.
+    """The experiments with the epochs that give this many gradient steps, their schedules stretched accordingly.
 
     Raises:
-        ConfigError: to some of them that is no whole number of epochs.
+        ConfigError: it is not a whole number of epochs for some of them.
     """
     of_epoch = {each.name: gradient_steps(stretched(each.experiment, 1)) for each in contestants}
     together = lcm(*of_epoch.values())
     if steps < 1 or steps % together:
-        told = ", ".join(f"{name} {number}" for name, number in of_epoch.items())
+        listed = ", ".join(f"{name} {number}" for name, number in of_epoch.items())
         raise ConfigError(
-            f"--steps must be whole epochs of every row; got {steps}, and an epoch of gradient steps is {told}. Choose a "
-            f"multiple of {together}."
+            f"--steps must be a whole number of epochs for every row; got {steps}, and the gradient steps per epoch are "
+            f"{listed}. Choose a multiple of {together}."
         )
     return tuple(
         Contestant(each.name, stretched(each.experiment, steps // of_epoch[each.name]))
@@ -82,37 +67,37 @@ def with_steps(contestants: Sequence[Contestant], steps: int) -> tuple[Contestan
 
 
 def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted) -> tuple[Contestant, ...]:
-    """The experiments with as many epochs as take the time of the first one's, its schedule stretched alike.
+    """The experiments with the epochs that take as long as those of the first, their schedules stretched accordingly.
 
-    Steps are timed in turns in this process, once; what was measured is kept in `out`, so that a comparison that goes
-    on does so with the same epochs.
+    Steps are timed once, in turns, in this process. The times are saved in `out`, so a resumed comparison
+    uses the same epochs.
     """
-    path, found = out / TIMES, dict[str, float]()
-    asked = {each.name: each.experiment.model_dump_json(exclude={"loading"}) for each in contestants}
+    path, epoch_s = out / TIMES, dict[str, float]()
+    timed = {each.name: each.experiment.model_dump_json(exclude={"loading"}) for each in contestants}
     if path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
-        found = kept["epoch_s"] if kept["experiments"] == asked else {}
-    if not found:
+        epoch_s = kept["epoch_s"] if kept["experiments"] == timed else {}
+    if not epoch_s:
         noted(f"timing {TIMED} steps of each of {len(contestants)} experiments")
-        found = epoch_seconds(contestants)
+        epoch_s = dict(epoch_seconds(contestants))
         out.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps({"experiments": asked, "epoch_s": found}, indent=2) + "\n")
+        write_file(path, json.dumps({"experiments": timed, "epoch_s": epoch_s}, indent=2) + "\n")
     first = contestants[0]
-    budget_s = first.experiment.training.epochs * found[first.name]
+    budget_s = first.experiment.training.epochs * epoch_s[first.name]
     fitted = [
-        Contestant(each.name, stretched(each.experiment, max(round(budget_s / found[each.name]), 1)))
+        Contestant(each.name, stretched(each.experiment, max(round(budget_s / epoch_s[each.name]), 1)))
         for each in contestants
     ]
     for before, after in zip(contestants, fitted, strict=True):
         noted(
-            f"{after.name}: {found[after.name]:.1f} s per epoch, so {after.experiment.training.epochs} epochs instead of "
+            f"{after.name}: {epoch_s[after.name]:.1f} s per epoch, so {after.experiment.training.epochs} epochs instead of "
             f"{before.experiment.training.epochs}"
         )
     return tuple(fitted)
 
 
 def stretched(experiment: Experiment, epochs: int) -> Experiment:
-    """The same experiment over another number of epochs: warm-up and milestones keep their share of it."""
+    """The same experiment with another number of epochs; warm-up and milestones scale with it."""
     share = epochs / experiment.training.epochs
     schedule = experiment.schedule
     moved = schedule.model_copy(
@@ -126,7 +111,7 @@ def stretched(experiment: Experiment, epochs: int) -> Experiment:
 
 
 def epoch_seconds(contestants: Sequence[Contestant]) -> Mapping[str, float]:
-    """Seconds of an epoch's steps of each experiment: the median of a few, taken in turns."""
+    """Seconds per epoch of each experiment, from the median of a few steps taken in turns."""
     timed = {each.name: _TimedSteps(each.experiment) for each in contestants}
     taken: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(WARM_UP + TIMED):
@@ -139,7 +124,7 @@ def epoch_seconds(contestants: Sequence[Contestant]) -> Mapping[str, float]:
 
 
 class _TimedSteps:
-    """A training of which only steps are taken, to time them; nothing of it is kept."""
+    """A training that only times steps; nothing is saved."""
 
     def __init__(self, experiment: Experiment) -> None:
         alone = experiment.model_copy(
@@ -157,7 +142,7 @@ class _TimedSteps:
         self.batches = iter(self.parts.train)
 
     def take(self) -> float:
-        """Seconds of one more step; reading the batch does not count, others do that meanwhile."""
+        """Take one more step and return its seconds, without the time to read the batch."""
         batch = next(self.batches, None)
         if batch is None:
             self.batches = iter(self.parts.train)

@@ -1,13 +1,11 @@
-"""What a page of results says beside its numbers: what was run on what, row by row, and what could not be scored.
+"""The files of a comparison.
 
-The files of a comparison: tables in three formats, and a page that says what was run and what the numbers are not.
+Tables in three formats, and a page that says what was run and what the numbers mean.
 
-    OUT/results.md            the page
-    OUT/figures/*.png         its pictures
-    OUT/tables.md .csv .tex   every table of every test side
-    OUT/outcomes-SIDE.csv     every number of every trial
-
-What is printed here was counted elsewhere; nothing is computed twice.
+OUT/results.md            the page
+OUT/figures/*.png         its figures
+OUT/tables.md .csv .tex   every table of every test side
+OUT/outcomes-SIDE.csv     every number of every trial
 """
 
 import shutil
@@ -15,18 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mule.comparison.controls import control_note, with_control
-from mule.comparison.equal import gradient_steps
+from mule.comparison.checks import control_note, promise_kept, with_control
 from mule.comparison.figures import CAPTIONS
-from mule.comparison.promise import promise_kept
+from mule.comparison.rows import gradient_steps
 from mule.comparison.sheets import (
     Findings,
     FinishedRow,
-    differences,
     every_comparison,
     judged_comparison,
     networks_comparison,
     paper_comparison,
+    reference_differences,
     scenes_comparison,
     trained_seconds,
 )
@@ -39,11 +36,11 @@ from mule.evaluation.tables import Cell, Sheet, paper_sheet, score_sheet
 from mule.training.run_folder import RunFolder
 
 MOST_TRIALS = 6
-"""So many are named one by one."""
+"""Up to this many trials are listed one by one."""
 
 
 def what_was_run(findings: Findings, *, budget: str, elapsed_s: float | None) -> list[str]:
-    """Commit, versions, hardware, data, trials and budget, as a table."""
+    """A table of commit, versions, hardware, data, trials and budget."""
     sessions = [
         session for each in findings.rows for session in RunFolder(each.row.folder).record()["sessions"]
     ]
@@ -69,15 +66,15 @@ def what_was_run(findings: Findings, *, budget: str, elapsed_s: float | None) ->
     ]
     if elapsed_s is not None:
         lines.append(
-            f"| whole command | {elapsed_s / 60:.1f} minutes, rows that were already there not counted |"
+            f"| whole command | {elapsed_s / 60:.1f} minutes, without rows that were finished before |"
         )
     return lines
 
 
 def every_row(findings: Findings, failures: Mapping[str, str]) -> list[str]:
-    """What each row spent, and which data it saw; then the rows that did not finish, and why."""
+    """A table of the steps, time and data of each row; then the rows that failed, and why."""
     lines = [
-        "| row | gradient steps | training | actors judged, known + novel | data |",
+        "| row | gradient steps | training | actors evaluated, known + novel | data |",
         "| --- | --: | --: | --: | --- |",
     ]
     for each in findings.rows:
@@ -93,7 +90,7 @@ def every_row(findings: Findings, failures: Mapping[str, str]) -> list[str]:
 
 
 def scores_left_out(findings: Findings, side: str) -> list[str]:
-    """Which scores say nothing of which methods: a line for each reason and the scores it holds for."""
+    """The scores that do not apply to some methods: one line for each reason."""
     methods: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for method in findings.methods:
         left_out = findings.of(method)[0].results[side].left_out
@@ -102,10 +99,10 @@ def scores_left_out(findings: Findings, side: str) -> list[str]:
             methods.setdefault((reason, scores), []).append(method)
     lines = [
         f"- {escaped_markdown(reason)}: {', '.join(map(escaped_markdown, scores))} "
-        f"(of {', '.join(map(escaped_markdown, those))})"
+        f"(for {', '.join(map(escaped_markdown, those))})"
         for (reason, scores), those in methods.items()
     ]
-    return ["## Scores that were left out", "", *lines] if lines else []
+    return ["## Scores left out", "", *lines] if lines else []
 
 
 def _trials(trials: Sequence[Trial]) -> str:
@@ -141,13 +138,15 @@ def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
+JUDGED_TITLE = "Each method by the score it is judged by"
+EVERY_SCORE_ON = "Every score on "
 OF_STAGE = (
-    "These are numbers of Stage, a rendered world of small clips, seen by a small network that was trained for minutes. "
-    "They show directions between methods that had the same data, the same backbone and the same budget."
+    "These results are on Stage, a rendered world of short clips, with a small network trained for minutes. They compare "
+    "methods that had the same data, the same backbone and the same budget."
 )
 OF_TABLES = (
-    "These are numbers of the data named above, small next to the paper's. They show directions between methods that had "
-    "the same data, the same backbone and the same budget."
+    "These results are on the data named above, which is small next to the paper's. They compare methods that had the same "
+    "data, the same backbone and the same budget."
 )
 NOT_THE_PAPER = (
     "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
@@ -157,29 +156,32 @@ NOT_THE_PAPER = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the page says of the comparison beside its numbers."""
+class PageFacts:
+    """What the page states beside the numbers."""
 
     command: str
     budget: str
-    """How rows were made comparable: equal steps or equal time, and what that changed."""
+    """How rows were made comparable: equal steps or equal time."""
     failures: Mapping[str, str]
-    """Rows that did not finish, and why."""
+    """Rows that failed, and why."""
     elapsed_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What the files of a comparison show; draws of clips take minutes, so they are made once for all files."""
+    """All tables of a comparison.
+
+    Bootstrap intervals take minutes, so they are computed once for all files.
+    """
 
     of_side: Mapping[str, Mapping[str, tuple[str, Sheet]]]
-    """Of each test side every table by a short name, with its title."""
+    """For each test side, every table by a short name, with its title."""
     in_short: str | None
-    """How the default stands to the others, on the first test side."""
+    """A sentence that compares the default with the others on the first test side."""
 
 
 def all_tables(findings: Findings, *, resamples: int) -> Tables:
-    """The tables of every test side; where nobody is novel, that of the networks alone."""
+    """Make the tables of every test side; where nobody is novel, only that of the networks."""
     tests = {side: PairedTest(findings, side, resamples=resamples) for side in findings.tests}
     return Tables(
         {side: _tables(findings, test) for side, test in tests.items()},
@@ -192,7 +194,7 @@ def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]
     networks = ("The networks", paper_sheet(networks_comparison(findings, side)))
     if not findings.tells_apart(side):
         return {"networks": networks}
-    found = differences(findings, side, resamples=test.resamples)
+    differences = reference_differences(findings, side, resamples=test.resamples)
     reference = findings.reference
     every = every_comparison(findings, side)
     judged = with_control(judged_comparison(findings, side), findings, side)
@@ -202,13 +204,13 @@ def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]
             "Each method by the score it is judged by",
             _also_noted(score_sheet(judged), control_note(judged)),
         ),
-        "differences": (f"Differences from {reference}", found),
-        "tested": (f"{DEFAULT} against every other", default_against_others(test)),
+        "differences": (f"Differences from {reference}", differences),
+        "tested": (f"{DEFAULT} against the others", default_against_others(test)),
         "scenes": (
             "Where scenes mislead",
             score_sheet(scenes_comparison(findings)) if len(findings.tests) > 1 else None,
         ),
-        "promise": ("Known actors flagged, where 5 % are promised", promise_kept(findings, side)),
+        "promise": ("Known actors flagged (at most 5 % are promised)", promise_kept(findings, side)),
         "networks": networks,
         "rivals": (f"Every score on {reference}", score_sheet(_only(every, reference))),
         "every": ("Every score of every method", score_sheet(every)),
@@ -217,7 +219,7 @@ def _tables(findings: Findings, test: PairedTest) -> dict[str, tuple[str, Sheet]
 
 
 def write_tables(findings: Findings, out: Path, tables: Tables) -> list[Path]:
-    """The tables of every test side in Markdown, CSV and LaTeX, and every number in CSV."""
+    """Write the tables of every test side as Markdown, CSV and LaTeX, and every number as CSV."""
     text, tex = ["# Tables"], list[str]()
     for side in findings.tests:
         text.append(f"\n## {side}")
@@ -239,31 +241,31 @@ def write_tables(findings: Findings, out: Path, tables: Tables) -> list[Path]:
     return [out / name for name in files]
 
 
-def write_page(
-    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, tables: Tables
+def write_results_page(
+    findings: Findings, path: Path, *, figures: Sequence[Path], facts: PageFacts, tables: Tables
 ) -> None:
-    """The page, in plain words; its pictures lie in a folder beside it."""
+    """Write the page; its figures are in a folder beside it."""
     side = findings.tests[0]
     text = [
         "# Results",
         "",
         *([] if tables.in_short is None else [escaped_markdown(tables.in_short), ""]),
-        f"Made by `{told.command}`; nothing on this page was written by hand.",
+        f"Generated by `{facts.command}`.",
         "",
-        *what_was_run(findings, budget=told.budget, elapsed_s=told.elapsed_s),
+        *what_was_run(findings, budget=facts.budget, elapsed_s=facts.elapsed_s),
         "",
-        "## What these numbers are, and are not",
+        "## What these numbers mean",
         "",
         f"{_what_it_is(findings)} {NOT_THE_PAPER}",
         "",
-        *_how_judged(findings, side),
+        *_how_compared(findings, side),
     ]
-    said = set[str]()
+    shown = set[str]()
     for name, (title, sheet) in tables.of_side[side].items():
         if name != "every":
-            new = replace(sheet, notes=tuple(note for note in sheet.notes if note not in said))
+            new = replace(sheet, notes=tuple(note for note in sheet.notes if note not in shown))
             text += ["", f"## {title}", "", markdown(new).rstrip()]
-            said |= set(sheet.notes)
+            shown |= set(sheet.notes)
     text += ["", "## Figures", ""]
     for figure in figures:
         caption = next(
@@ -271,21 +273,21 @@ def write_page(
         )
         place = figure.relative_to(path.parent).as_posix()
         text += [f"![{caption}]({place})", "", caption, ""]
-    text += [*scores_left_out(findings, side), "", "## Every row", "", *every_row(findings, told.failures)]
+    text += [*scores_left_out(findings, side), "", "## Every row", "", *every_row(findings, facts.failures)]
     text += ["", "## Conventions", "", findings.rows[0].results[side].convention]
     write_file(path, "\n".join(text).rstrip() + "\n")
 
 
 def write_docs(
-    findings: Findings, path: Path, *, figures: Sequence[Path], told: Told, tables: Tables
+    findings: Findings, path: Path, *, figures: Sequence[Path], facts: PageFacts, tables: Tables
 ) -> None:
-    """The page as part of the documentation, with copies of its pictures in `pictures/PAGE` beside it."""
+    """Write the page into the documentation, with copies of its figures in `pictures/PAGE` beside it."""
     folder = path.parent / "pictures" / path.stem.lower()
     folder.mkdir(parents=True, exist_ok=True)
     copies = [folder / figure.name for figure in figures]
     for figure, copy in zip(figures, copies, strict=True):
         shutil.copyfile(figure, copy)
-    write_page(findings, path, figures=copies, told=told, tables=tables)
+    write_results_page(findings, path, figures=copies, facts=facts, tables=tables)
 
 
 def _only(comparison: Comparison, method: str) -> Comparison:
@@ -301,7 +303,7 @@ def _also_noted(sheet: Sheet, note: str | None) -> Sheet:
 
 
 def _without_spread(sheet: Sheet) -> Sheet:
-    """Four numbers to a cell leave no room for the intervals of a single trial; the next table has them."""
+    """Drop intervals of a single trial: four numbers in a cell leave no room; the next table has them."""
 
     def bare(cell: Cell) -> Cell:
         if isinstance(cell, str):
@@ -322,26 +324,26 @@ def _what_it_is(findings: Findings) -> str:
     splits = {each.row.trial.split for each in findings.rows}
     trials = {each.row.trial for each in findings.rows}
     few = (
-        f" They rest on {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
-        f"split{'s' * (len(splits) > 1)}: other seeds and other actions may order close methods differently."
+        f" They come from {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
+        f"split{'s' * (len(splits) > 1)}: other seeds and other actions may rank similar methods differently."
     )
     of_split_a = (
-        " Split A is the one that methods are developed on, so nothing here is a final verdict."
+        " Methods were developed on split A, so these results are not a final verdict."
         if splits == {"A"} and is_stage
         else ""
     )
     return (OF_STAGE if is_stage else OF_TABLES) + few + of_split_a
 
 
-def _how_judged(findings: Findings, side: str) -> list[str]:
+def _how_compared(findings: Findings, side: str) -> list[str]:
     judged = ", ".join(
         f"{escaped_markdown(method)} by {score}" for method, score in findings.judged_by.items()
     )
     return [
-        "## How it was judged",
+        "## How methods were compared",
         "",
-        f"The tables are of the {side} side unless they say otherwise. Each method is compared by one score, fixed before "
-        f"any outcome: {judged}. PE, NE, PNE and Belief of a network that was not taught evidence follow the paper's rule "
-        "α = ReLU(h) + 1. Scores that learn did so on training actors; no threshold, score or setting was chosen on a "
-        "novel actor.",
+        f"Tables show the {side} set unless they say otherwise. Each method is compared by one score, fixed before any "
+        f"result was seen: {judged}. For networks that were not trained to give evidence, PE, NE, PNE and Belief follow the "
+        "paper's rule α = ReLU(h) + 1. Scores that learn use training actors only; no threshold, score or setting was "
+        "chosen on a novel actor.",
     ]

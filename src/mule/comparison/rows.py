@@ -1,15 +1,15 @@
-"""A finished run taken over by a row whose training would end with the same weights: nothing is trained twice.
-
-RUN/model.safetensors, outputs/*   the same files, linked where the disk allows it: they are replaced, never changed
-    card.json, run.json            the same, with the name of the row's own system
-    experiment.toml                the row's own
-
-The rows of a comparison: every experiment with every seed and class split, each in a folder of its own.
+"""The rows of a comparison: every experiment with every seed and class split, each in a folder of its own.
 
     OUT/rows/NAME-SPLIT-sSEED/   a run as `mule train` leaves it, its outputs and results, and log.txt
 
-A row is trained, then judged. Whatever was done stays done: a finished row is not touched again, an unfinished one
-goes on from its last checkpoint, and a row whose experiment has changed is refused.
+A row is trained, then evaluated. Finished work is kept: a finished row is not touched again, an unfinished
+one resumes from its last checkpoint, and a row whose experiment has changed is refused.
+
+A row whose training would give the weights of another row takes them over instead of training again:
+
+    RUN/model.safetensors, outputs/*   the same files, linked where the disk allows it (they are replaced, never changed)
+        card.json, run.json            the same, with the name of the row's own system
+        experiment.toml                the row's own
 """
 
 import json
@@ -25,11 +25,11 @@ from mule.core.config import (
     ConfigError,
     Experiment,
     StageData,
-    differences,
     experiment_from,
     experiment_toml,
     load_experiment,
 )
+from mule.core.config import differences as changed_settings
 from mule.core.errors import WeightsError
 from mule.core.files import write_file
 from mule.evaluation.outcomes import Trial
@@ -39,26 +39,29 @@ from mule.inference.running import OutputsOf
 from mule.inference.sides import VAL, keep_maps, render_sides, sides_under_test
 from mule.systems.catalogue import SYSTEMS
 from mule.training.build import run_experiment
-from mule.training.data import Noted
+from mule.training.data import Noted, table_sides
 from mule.training.maps import maps_key
 from mule.training.monitor import Validation
-from mule.training.run_folder import CARD, EXPERIMENT, MODEL, RUN
+from mule.training.run_folder import CARD, EXPERIMENT, METRICS, MODEL, RUN, read_metrics
 
+ROWS, LOG = "rows", "log.txt"
 OUTPUTS = "outputs"
+TRAINING_SHARE = 0.9
+"""The share of a row's time that training takes, roughly; the rest is evaluation."""
 
 
 def take_over(run_dir: Path, folder: Path, experiment: Experiment) -> None:
-    """Makes `folder` the folder of a finished run of `experiment`, with the weights and outputs of another run.
+    """Make `folder` a finished run of `experiment` with the weights and outputs of another run.
 
-    The card comes last, so that what has one is whole.
+    The card is written last, so its presence means all is there.
 
     Raises:
-        WeightsError: that run is not finished.
+        WeightsError: the other run is not finished.
     """
     if not (run_dir / CARD).exists():
         raise WeightsError(
-            f"{run_dir}: {experiment.system} has the weights of this run, which is not finished. Finish it first; the same "
-            "command goes on with both."
+            f"{run_dir}: {experiment.system} takes its weights from this run, which is not finished. Finish it first; the same "
+            "command resumes both."
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / EXPERIMENT, experiment_toml(experiment))
@@ -84,12 +87,9 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-ROWS, LOG = "rows", "log.txt"
-
-
 @dataclass(frozen=True)
 class Contestant:
-    """An experiment under the name its rows bear."""
+    """An experiment, and the name of its rows."""
 
     name: str
     experiment: Experiment
@@ -97,7 +97,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """One training and one judgement."""
+    """One training and one evaluation."""
 
     contestant: str
     experiment: Experiment
@@ -105,16 +105,16 @@ class Row:
     folder: Path
     judging: Judging
     trained_in: Path | None = None
-    """The folder of the row that ends with the same weights; None if this one is trained itself."""
+    """The folder of the row whose weights it takes over; None if it is trained itself."""
 
     @property
     def name(self) -> str:
-        """What people, and the engine that runs it, call it."""
+        """Its name in messages and for the engine."""
         return self.folder.name
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The sides it is judged on."""
+        """The sides it is evaluated on."""
         return (VAL, *sides_under_test(self.experiment))
 
 
@@ -126,14 +126,14 @@ def planned_rows(
     splits: Sequence[str] = (),
     judging: Judging,
 ) -> tuple[Row, ...]:
-    """A row for every experiment, class split and seed; the first trial of all comes before the second of any.
+    """One row for every experiment, class split and seed, trial by trial.
 
     Args:
         contestants: the experiments.
         out: the folder of the comparison.
-        seeds: each sets the seed of the experiment and, on Stage, of the data, which are drawn anew.
-        splits: which actions are known; none is what each experiment says.
-        judging: how rows are judged.
+        seeds: each sets the seed of the experiment and, on Stage, of the rendered data.
+        splits: class splits; none uses the one of each experiment.
+        judging: settings of the evaluation.
 
     Raises:
         ConfigError: there are no experiments, or two of one name.
@@ -142,15 +142,15 @@ def planned_rows(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not names:
         raise ConfigError(
-            f"a comparison needs experiments, each with a name of its own; got {', '.join(twice)} twice. Rename a file."
+            f"experiments must have different names; got {', '.join(twice)} twice. Rename a file."
             if twice
-            else "a comparison needs experiments; none was given. Name their files, or use --quick."
+            else "a comparison needs at least one experiment; got none. Name their files, or use --quick."
         )
     rows: list[Row] = []
     for seed in seeds:
         for split in splits or (None,):
             for each in contestants:
-                experiment = drawn(each, seed=seed, split=split)
+                experiment = trial_experiment(each, seed=seed, split=split)
                 trial = Trial(Path(experiment.data.split).stem, seed)
                 folder = out.absolute() / ROWS / folder_name(each, trial)
                 rows.append(Row(each.name, experiment, trial, folder, judging))
@@ -158,7 +158,7 @@ def planned_rows(
 
 
 def _same_training(row: Row, rows: Sequence[Row]) -> Path | None:
-    """The folder of the row whose experiment differs in its system alone, which is trained as this row's is."""
+    """The folder of the row that differs only in its system and is trained the same way."""
     system = SYSTEMS.get(row.experiment.system)
     if system is None or system.trained_as is None:
         return None
@@ -167,48 +167,48 @@ def _same_training(row: Row, rows: Sequence[Row]) -> Path | None:
 
 
 @runtime_checkable
-class Begun(Protocol):
-    """A training with a folder of its own: a row's, or that of the backbone rows begin with."""
+class KeptTraining(Protocol):
+    """A training with a folder of its own: a row's, or a shared backbone's."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         ...
 
     @property
     def experiment(self) -> Experiment:
-        """What it trains."""
+        """What is trained."""
         ...
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """Where it is saved."""
         ...
 
 
-def require_same_rows(rows: Sequence[Begun]) -> None:
-    """What the folders of the rows hold, if anything, is of the same experiments.
+def require_same_rows(rows: Sequence[KeptTraining]) -> None:
+    """Require that the folders of the rows hold nothing or runs of the same experiments.
 
     Raises:
-        ConfigError: it is of others; every changed key is named.
+        ConfigError: some hold other experiments; every changed key is named.
     """
     changed: list[str] = []
     for row in rows:
         path = row.folder / EXPERIMENT
         if path.exists():
-            found = differences(load_experiment(path), row.experiment)
-            changed += [f"{row.name}: {key} was {old!r}, is {new!r}" for key, (old, new) in found.items()]
+            changes = changed_settings(load_experiment(path), row.experiment)
+            changed += [f"{row.name}: {key} was {old!r}, is {new!r}" for key, (old, new) in changes.items()]
     if changed:
         raise ConfigError(
-            "rows go on with the experiments they began with; these have changed:\n  "
+            "a row must keep the experiment it was started with; these have changed:\n  "
             + "\n  ".join(changed[:10])
             + ("\n  …" if len(changed) > 10 else "")
-            + "\nRestore them, compare in another folder (--out), or remove the folders of these rows."
+            + "\nRestore them, use another folder (--out), or remove the folders of these rows."
         )
 
 
 def results_of(row: Row) -> Mapping[str, SideResult] | None:
-    """What the row found on each side; None unless it is finished."""
+    """The results of a finished row on each side; None if it is not finished."""
     source = OutputsOf(row.folder, row.experiment, row.judging.dropout_passes, row.judging.test_clips)
     found: dict[str, SideResult] = {}
     for side in row.sides:
@@ -224,17 +224,17 @@ def results_of(row: Row) -> Mapping[str, SideResult] | None:
 
 
 def finish_row(row: Row) -> None:
-    """Trains what is not trained and judges what is not judged.
+    """Train and evaluate a row as far as that is not done yet.
 
     Raises:
-        MuleError: it cannot be done; what is there stays, and another try goes on from it.
+        MuleError: the row failed; what is done stays, and the next try resumes from it.
     """
     require_same_rows([row])
     if results_of(row) is not None:
         return
     row.folder.mkdir(parents=True, exist_ok=True)
     log = RowLog(row.folder / LOG)
-    log.noted("begun")
+    log.noted("started")
     if not (row.folder / CARD).exists() and row.trained_in is not None:
         take_over(row.trained_in, row.folder, row.experiment)
     elif not (row.folder / CARD).exists():
@@ -243,7 +243,7 @@ def finish_row(row: Row) -> None:
 
 
 def prepare(rows: Sequence[Row], *, noted: Noted) -> None:
-    """Renders clips, and computes the maps of frozen backbones, that several rows share: once, before they start."""
+    """Render the clips and compute the feature maps that rows share, once, before they start."""
     rendered: list[StageData] = []
     frozen: dict[str, list[Experiment]] = {}
     for row in rows:
@@ -260,25 +260,25 @@ def prepare(rows: Sequence[Row], *, noted: Noted) -> None:
 
 @dataclass(frozen=True)
 class RowLog:
-    """Writes down how a row goes, beside it: rows run where nobody watches."""
+    """Writes the progress of a row into a file beside it, since rows run in processes of their own."""
 
     path: Path
 
     def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
-        """Nothing; the curves of the run have it."""
+        """Write nothing; the metrics of the run have every step."""
 
     def validated(self, step: int, epoch: int, found: Validation) -> None:
-        """One line."""
+        """Write one line."""
         self.noted(f"epoch {epoch}, step {step}: mAP of known actions {found.mean_ap:.4f}")
 
     def noted(self, sentence: str) -> None:
-        """One line."""
+        """Write one line."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{sentence}\n")
 
 
-def drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
-    """The experiment with this seed, on Stage also of the data, and these actions known; None is its own."""
+def trial_experiment(each: Contestant, *, seed: int, split: str | None) -> Experiment:
+    """The experiment with this seed (on Stage also of the data) and class split; None keeps its own split."""
     content = each.experiment.model_dump(mode="json", exclude_none=True)
     content["seed"] = seed
     if split is not None:
@@ -289,10 +289,50 @@ def drawn(each: Contestant, *, seed: int, split: str | None) -> Experiment:
 
 
 def folder_name(each: Contestant, trial: Trial) -> str:
-    """What the folder of its trial is called."""
-    return f"{plain_name(each.name)}-{plain_name(trial.split)}-s{trial.seed}"
+    """The name of the folder of a trial."""
+    return f"{file_stem(each.name)}-{file_stem(trial.split)}-s{trial.seed}"
 
 
-def plain_name(name: str) -> str:
-    """The name as part of a file's name."""
+def file_stem(name: str) -> str:
+    """The name with characters that suit a file name."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name)
+
+
+def gradient_steps(experiment: Experiment) -> int:
+    """How many gradient steps a whole training takes."""
+    inner_steps = max(experiment.objective.inner_steps, 1)
+    return experiment.training.epochs * batches_per_epoch(experiment) * inner_steps
+
+
+def batches_per_epoch(experiment: Experiment) -> int:
+    """How many batches an epoch has; for a table, counted from its rows."""
+    data = experiment.data
+    if isinstance(data, StageData):
+        return data.train_clips // experiment.training.batch_clips
+    first, _ = table_sides(data).train_actors.clips()
+    return len(first) // experiment.training.batch_clips
+
+
+@dataclass(frozen=True)
+class RowProgress:
+    """How far a row has come, read from its folder: rows may run in other processes or on other machines."""
+
+    row: Row
+    num_steps: int
+
+    def was_started_after(self, moment: float) -> bool:
+        """Whether the row was started or resumed since that moment (seconds since 1970)."""
+        log = self.row.folder / LOG
+        return log.exists() and log.stat().st_mtime >= moment
+
+    def done_share(self) -> float:
+        """From 0 to less than 1; `results_of` tells whether a row is finished."""
+        if (self.row.folder / CARD).exists():
+            return TRAINING_SHARE
+        steps = [line["step"] for line in read_metrics(self.row.folder / METRICS) if line["kind"] == "step"]
+        return TRAINING_SHARE * min(max(steps, default=0) / max(self.num_steps, 1), 1.0)
+
+
+def progress_of(row: Row) -> RowProgress:
+    """The progress of a row."""
+    return RowProgress(row, row.experiment.training.epochs * batches_per_epoch(row.experiment))

@@ -1,14 +1,10 @@
-"""What the rows of a comparison found, under the names of the methods they are trials of.
-
-Differences of two methods in one trial, paired by drawing the clips of its test side: the same draws for both.
-
-From the results of rows to sheets in the paper's layout, and differences from a row that is named.
+"""What the rows of a comparison found, and the tables made from it in the paper's layout.
 
 paper         one line per method: PE / NE / PNE / Belief in each cell
-judged        one line per method, by the one score it is judged by
-differences   each method minus the reference, paired: over trials, or with one trial over draws of clips
+judged        one line per method, by the one score it is compared by
+differences   each method minus the reference, paired: over trials, or with one trial over resampled clips
 scenes        AUROC where scenes are random, go with the actions as in training, or against them
-networks      what the methods are apart from novelty: mAP, dead outputs, calibration, steps, time
+networks      the methods apart from novelty: mAP, dead outputs, calibration, steps, time
 every         one line per method and score
 """
 
@@ -18,8 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mule.comparison.equal import gradient_steps
-from mule.comparison.rows import Contestant, Row
+from mule.comparison.rows import Contestant, Row, gradient_steps
 from mule.core.config import ConfigError
 from mule.evaluation.intervals import draw_clips, drawn_measures, interval_of
 from mule.evaluation.open_set import OpenSetMeasures
@@ -32,7 +27,7 @@ from mule.evaluation.outcomes import (
     MethodRow,
     Outcome,
 )
-from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet, difference_sheet
+from mule.evaluation.tables import ARROWS, Line, LineGroup, Sheet, TableNumber, difference_sheet
 from mule.inference.results import SideResult, kept_outputs, read_novelties
 from mule.inference.score_rules import JUDGED_BY, PAPER_SCORES
 from mule.metrics import MEASURES
@@ -44,7 +39,7 @@ USUAL_REFERENCE = "bce-aco-r"
 
 
 def method_names(contestants: Sequence[Contestant]) -> dict[str, str]:
-    """What each experiment is called in tables: its system, where no other experiment has the same."""
+    """The name of each experiment in tables: its system, unless another experiment has the same one."""
     systems = [each.experiment.system for each in contestants]
     return {
         each.name: each.experiment.system if systems.count(each.experiment.system) == 1 else each.name
@@ -53,10 +48,10 @@ def method_names(contestants: Sequence[Contestant]) -> dict[str, str]:
 
 
 def require_methods(methods: Mapping[str, str], against: str | None, judged_by: Mapping[str, str]) -> None:
-    """Whoever is named is one of the methods.
+    """Require that every name is one of the methods.
 
     Raises:
-        ConfigError: somebody is not.
+        ConfigError: one is not.
     """
     named = [*judged_by, *([] if against is None else [against])]
     unknown = [name for name in named if name not in methods.values()]
@@ -66,7 +61,7 @@ def require_methods(methods: Mapping[str, str], against: str | None, judged_by: 
 
 @dataclass(frozen=True)
 class FinishedRow:
-    """A row, the method it is a trial of, and what it found."""
+    """A finished row, its method, and its results by side."""
 
     row: Row
     method: str
@@ -75,26 +70,29 @@ class FinishedRow:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that the rows of a comparison found."""
+    """The results of all rows of a comparison."""
 
     rows: tuple[FinishedRow, ...]
     reference: str
-    """The method that others are compared with."""
+    """The method that the others are compared with."""
     judged_by: Mapping[str, str]
-    """The one score by which each method is compared; chosen before any outcome."""
+    """The one score by which each method is compared, fixed before any result was seen."""
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """In the order in which they were given."""
+        """The methods, in the order given."""
         return tuple(dict.fromkeys(each.method for each in self.rows))
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The sides that known and novel actors are told apart on; the first is the one of the main table."""
+        """The test sides; the first is that of the main table."""
         return self.rows[0].row.sides[1:]
 
     def tells_apart(self, side: str) -> bool:
-        """Whether the side has known and novel actors, in every row; else recognition alone can be compared."""
+        """Whether every row has known and novel actors on the side.
+
+        Otherwise only recognition can be compared.
+        """
         sides = [each.results[side] for each in self.rows]
         return all(side.num_known and side.num_novel for side in sides)
 
@@ -133,8 +131,8 @@ def findings_of(
         chosen[each.method] = asked.get(each.method) or own or JUDGED_BY[test.kind]
         if chosen[each.method] not in test.scores and test.num_novel:
             raise ConfigError(
-                f"{each.method} must be judged by a score it has; {chosen[each.method]} was left out: "
-                f"{test.left_out.get(chosen[each.method], 'nobody asked for it')}. It has {', '.join(test.scores)}."
+                f"{each.method} must be compared by a score it has; {chosen[each.method]} was left out: "
+                f"{test.left_out.get(chosen[each.method], 'it was not computed')}. It has {', '.join(test.scores)}."
             )
     return Findings(finished, against if against in names else usual, chosen)
 
@@ -142,7 +140,7 @@ def findings_of(
 def drawn_difference(
     first: FinishedRow, other: FinishedRow, side: str, *, scores: tuple[str, str], resamples: int
 ) -> dict[str, Difference] | None:
-    """First minus other in every measure, paired by drawing clips; None if they were not judged on the same actors."""
+    """First minus other in every measure, paired by resampling clips; None if they have different actors."""
     rows = (first, other)
     if len({each.results[side].side_digest for each in rows}) > 1:
         return None
@@ -154,19 +152,21 @@ def drawn_difference(
         read_novelties(each.row.folder, side)[score] for each, score in zip(rows, scores, strict=True)
     ]
     drawn = [drawn_measures(novelty, outputs.truth.is_novel, draws) for novelty in novelties]
-    found: dict[str, Difference] = {}
+    differences: dict[str, Difference] = {}
     for name in MEASURES:
         values = [
             getattr(each.results[side].scores[score].measures, name)
             for each, score in zip(rows, scores, strict=True)
         ]
         ends = interval_of(drawn[0][name] - drawn[1][name], level=LEVEL) or (np.nan, np.nan)
-        found[name] = Difference(values[0] - values[1], *ends, num_units=len(outputs.videos), unit="seed")
-    return found
+        differences[name] = Difference(
+            values[0] - values[1], *ends, num_units=len(outputs.videos), unit="seed"
+        )
+    return differences
 
 
 def drawn_differences(findings: Findings, side: str, *, resamples: int) -> Sheet:
-    """Every other method minus the reference, each by its score, where each has the same one trial."""
+    """Every other method minus the reference, each by its score, when there is only one trial."""
     (reference,) = findings.of(findings.reference)
     lines: list[Line] = []
     for method in findings.methods:
@@ -185,24 +185,24 @@ def drawn_differences(findings: Findings, side: str, *, resamples: int) -> Sheet
         lines.append(Line((method, scores[0], *cells), method.startswith(OURS)))
     notes = (
         f"Method minus {findings.reference} ({findings.judged_by[findings.reference]}) in percent, with its "
-        f"{100 * LEVEL:g} % interval over {resamples} draws of the test clips, the same for both. One trial: the interval "
-        "speaks of other clips, not of other seeds or classes. Bold: it leaves zero out. The intervals are not adjusted "
-        "for their number.",
+        f"{100 * LEVEL:g} % interval over {resamples} bootstrap resamples of the test clips, the same for both. With one "
+        "trial, the interval covers other clips, not other seeds or classes. Bold: the interval excludes zero. The "
+        "intervals are not adjusted for multiple comparisons.",
     )
     titles = ("Method", "Score", *(f"{each.title}{ARROWS[each.better]}" for each in PAPER_MEASURES))
-    return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
+    return Sheet(titles, (LineGroup("", tuple(lines)),), notes=notes)
 
 
-def _drawn_number(difference: Difference | None, measure: Measure) -> Number:
+def _drawn_number(difference: Difference | None, measure: Measure) -> TableNumber:
     if difference is None:
-        return Number("–")
+        return TableNumber("–")
     sign = "+" if difference.mean > 0 else ""
     spread = (
         f"[{measure.shown(difference.low)}, {measure.shown(difference.high)}]"
         if difference.low == difference.low
         else ""
     )
-    return Number(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
+    return TableNumber(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
 
 
 VAL_MAP = Measure("map_val", "mAP, validation", "higher", has_scores=False)
@@ -217,12 +217,12 @@ NETWORK_MEASURES = (
 
 
 def paper_comparison(findings: Findings, side: str) -> Comparison:
-    """The paper's measures of the paper's scores; a Dirichlet has its vacuity."""
+    """The paper's measures of the paper's scores; Dirichlet networks use vacuity."""
     return _compared(findings, side, {method: (*PAPER_SCORES, "vacuity") for method in findings.methods})
 
 
 def judged_comparison(findings: Findings, side: str) -> Comparison:
-    """The paper's measures of the one score by which each method is judged."""
+    """The paper's measures of the one score by which each method is compared."""
     return _compared(findings, side, {method: (score,) for method, score in findings.judged_by.items()})
 
 
@@ -250,7 +250,7 @@ def _compared(findings: Findings, side: str, scores: Mapping[str, tuple[str, ...
 
 
 def scenes_comparison(findings: Findings) -> Comparison:
-    """AUROC on every test side by the score each method is judged by; on Stage also biased minus counter."""
+    """AUROC on every test side by each method's score; on Stage also biased minus counter."""
     sides = findings.tests
     measures = [Measure(side, f"AUROC, {side.removeprefix('test-')}", "higher") for side in sides]
     gap = ("test-biased", "test-counter")
@@ -259,10 +259,12 @@ def scenes_comparison(findings: Findings) -> Comparison:
     outcomes: list[Outcome] = []
     for each in findings.rows:
         score = findings.judged_by[each.method]
-        found = {side: each.results[side].scores[score].measures for side in sides}
-        aurocs = {side: its.auroc for side, its in found.items() if isinstance(its, OpenSetMeasures)}
+        measured = {side: each.results[side].scores[score].measures for side in sides}
+        aurocs = {side: its.auroc for side, its in measured.items() if isinstance(its, OpenSetMeasures)}
         ends = {
-            side: _interval(its, "auroc") for side, its in found.items() if isinstance(its, OpenSetMeasures)
+            side: _interval(its, "auroc")
+            for side, its in measured.items()
+            if isinstance(its, OpenSetMeasures)
         }
         outcomes += [
             Outcome(each.method, side, value, each.row.trial, score, ends[side])
@@ -276,7 +278,7 @@ def scenes_comparison(findings: Findings) -> Comparison:
 
 
 def networks_comparison(findings: Findings, side: str) -> Comparison:
-    """What the methods are apart from novelty."""
+    """The methods apart from novelty: recognition, calibration, cost."""
     outcomes: list[Outcome] = []
     for each in findings.rows:
         result = each.results[side]
@@ -293,16 +295,16 @@ def networks_comparison(findings: Findings, side: str) -> Comparison:
 
 
 def trained_seconds(row: Row) -> float:
-    """Seconds of all sessions of the row's training: steps, waiting, validations, checkpoints."""
+    """Seconds that all sessions of the row's training took: steps, waiting, validation, checkpoints."""
     sessions = RunFolder(row.folder).record().get("sessions", [])
     parts = ("step_s", "wait_s", "validate_s", "checkpoint_s")
     return float(sum(session.get(part, 0.0) for session in sessions for part in parts))
 
 
-def differences(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
-    """Every other method minus the reference, each by its score; None where there is nothing to compare.
+def reference_differences(findings: Findings, side: str, *, resamples: int) -> Sheet | None:
+    """Every other method minus the reference, each by its score; None if there is nothing to compare.
 
-    With several trials over these; with one, over draws of the clips of its test side, the same for both methods.
+    Pairs are trials; with a single trial, resampled clips of its test side, the same for both methods.
     """
     if len(findings.methods) < 2:
         return None

@@ -1,8 +1,9 @@
-"""The test of the pre-registration: the default against every other row and score, paired over trials and clips.
+"""The default against every other method and score: the pre-registered test, paired over trials and clips.
 
-    for each draw: trials with replacement, and in each of them clips with replacement ─▶ mean of AUROC − AUROC
+    for each resample: trials with replacement, and in each of them clips with replacement ─▶ mean of AUROC − AUROC
 
-The same clips are drawn for both sides of a difference. A trial is a seed, with data of its own, or a class split.
+Both methods of a difference see the same resampled clips. A trial is a seed, with its own data, or a class
+split.
 """
 
 import zlib
@@ -14,10 +15,17 @@ from jaxtyping import Bool
 
 from mule.comparison.sheets import Findings, FinishedRow
 from mule.core.errors import RangeError
-from mule.evaluation.intervals import ClipDraws, Interval, PerDraw, draw_clips, drawn_auroc, interval_of
+from mule.evaluation.intervals import (
+    ClipDraws,
+    ConfidenceInterval,
+    PerDraw,
+    draw_clips,
+    drawn_auroc,
+    interval_of,
+)
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import LEVEL, Trial
-from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet
+from mule.evaluation.tables import ARROWS, Line, LineGroup, Sheet, TableNumber
 from mule.inference.results import Novelties, kept_outputs, read_novelties
 from mule.inference.score_rules import LEFT_OUT
 
@@ -26,21 +34,24 @@ DEFAULT = "mule-memory"
 
 @dataclass(frozen=True)
 class Tested:
-    """The default minus another contender, over the trials both have."""
+    """The default minus another method, over the trials both have."""
 
     auroc: float
-    """Of the other, mean over trials."""
+    """AUROC of the other, mean over trials."""
     difference: float
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     num_trials: int
     num_won: int
-    """Trials in which the default is above it."""
+    """Trials in which the default is better."""
 
 
 def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
-    """Draws of the mean over trials: trials are drawn, then for each of them one draw of its clips."""
+    """Resamples of the mean over trials.
+
+    Trials are drawn, then for each of them one resample of its clips.
+    """
     if not differences:
-        raise RangeError("a mean over trials needs one at least; got none.")
+        raise RangeError("a mean over trials needs at least one trial; got none.")
     rng = np.random.default_rng(seed)
     drawn = np.stack(differences)
     num_trials, num_draws = drawn.shape
@@ -50,7 +61,7 @@ def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
 
 
 class PairedTest:
-    """AUROC of rows and scores in the same draws of clips, each drawn once."""
+    """AUROC of rows and scores under the same resamples of clips, each computed once."""
 
     def __init__(self, findings: Findings, side: str, *, resamples: int) -> None:
         self.findings, self.side, self.resamples = findings, side, resamples
@@ -60,15 +71,15 @@ class PairedTest:
 
     @property
     def can_be_made(self) -> bool:
-        """Whether there is a default, another method, and someone to tell apart."""
+        """Whether there is a default, another method, and known and novel actors."""
         has_others = DEFAULT in self.findings.methods and len(self.findings.methods) > 1
         return has_others and self.resamples > 0 and self.findings.tells_apart(self.side)
 
     def against(self, method: str, score: str) -> Tested | None:
-        """The default, by its own score, minus a method by some score; None if no trial has both."""
+        """The default by its own score minus a method by some score; None if no trial has both."""
         ours = {each.row.trial: each for each in self.findings.of(DEFAULT)}
         own_score = self.findings.judged_by[DEFAULT]
-        found: list[tuple[float, float, PerDraw]] = []
+        pairs: list[tuple[float, float, PerDraw]] = []
         for each in self.findings.of(method):
             twin = ours.get(each.row.trial)
             if (
@@ -81,15 +92,15 @@ class PairedTest:
             if None in values:
                 continue
             drawn = self._draws(twin, own_score) - self._draws(each, score)
-            found.append((float(values[0] or 0.0), float(values[1] or 0.0), drawn))
-        if not found:
+            pairs.append((float(values[0] or 0.0), float(values[1] or 0.0), drawn))
+        if not pairs:
             return None
-        own, other = (np.array([each[at] for each in found]) for at in (0, 1))
+        own, other = (np.array([each[at] for each in pairs]) for at in (0, 1))
         return Tested(
             auroc=float(other.mean()),
             difference=float((own - other).mean()),
-            interval=interval_of(over_trials([each[2] for each in found]), level=LEVEL),
-            num_trials=len(found),
+            interval=interval_of(over_trials([each[2] for each in pairs]), level=LEVEL),
+            num_trials=len(pairs),
             num_won=int((own > other).sum()),
         )
 
@@ -122,7 +133,7 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class _JudgedActors:
-    """The actors of a row's side: how novel by every score, and in which draws."""
+    """The actors of a row's side: their novelty by every score, and the resamples of their clips."""
 
     novelties: Novelties
     is_novel: Bool[np.ndarray, " actors"]
@@ -130,7 +141,10 @@ class _JudgedActors:
 
 
 def default_against_others(test: PairedTest) -> Sheet | None:
-    """The default against every other method by its score, and against every score that there is; None without a default."""
+    """The default against every other method by its score, and against every other score.
+
+    Return None without a default.
+    """
     if not test.can_be_made:
         return None
     findings, side = test.findings, test.side
@@ -140,39 +154,43 @@ def default_against_others(test: PairedTest) -> Sheet | None:
             found = test.against(method, score)
             if found is not None:
                 lines.append(_line(method, score, found))
-    titles = ("Against", "Score", f"AUROC{ARROWS['higher']}", f"{DEFAULT} minus it", "Trials won")
+    titles = ("Against", "Score", f"AUROC{ARROWS['higher']}", f"{DEFAULT} minus this", "Trials won")
     notes = (
         f"{DEFAULT} by {findings.judged_by[DEFAULT]}, in percent, with the {100 * LEVEL:g} % interval of {test.resamples} paired "
-        "draws: trials with replacement, and in each its clips, the same for both. Bold: the interval leaves zero out. The "
-        "intervals are not adjusted for their number.",
+        "bootstrap resamples: trials with replacement, and in each its clips, the same for both. Bold: the interval excludes "
+        "zero. The intervals are not adjusted for multiple comparisons.",
     )
-    return Sheet(titles, (Block("", tuple(lines)),), notes=notes)
+    return Sheet(titles, (LineGroup("", tuple(lines)),), notes=notes)
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
-    """What a method is compared by, and further scores: all of the reference, and of others those it could not be given.
+    """The score a method is compared by, and further scores.
 
-    The reference may drop no units; MC-dropout is then tested where a network does. Scores that say nothing of the
-    reference by what they are, are not missed.
+    For the reference all, for others those the reference lacks.
+
+    If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to
+    the reference at all are not tested on others.
     """
     own, reference = (findings.of(each)[0].results[side] for each in (method, findings.reference))
     if method == DEFAULT:
         return tuple(own.scores) if method == findings.reference else ()
-    told = () if method == findings.reference else (*reference.scores, *LEFT_OUT[reference.kind])
+    covered = () if method == findings.reference else (*reference.scores, *LEFT_OUT[reference.kind])
     return tuple(
-        dict.fromkeys([findings.judged_by[method], *(name for name in own.scores if name not in told)])
+        dict.fromkeys([findings.judged_by[method], *(name for name in own.scores if name not in covered)])
     )
 
 
 def default_in_short(test: PairedTest) -> str | None:
-    """Whom the default is better than, not told apart from and worse than, each by its own score; None if untested.
+    """Say which methods the default is better than, indistinguishable from and worse than.
 
-    Better and worse are those whose paired interval leaves zero out.
+    Return None if untested.
+
+    Better and worse mean that the paired interval excludes zero.
     """
     if not test.can_be_made:
         return None
     findings, side = test.findings, test.side
-    groups: dict[str, list[str]] = {"better than": [], "not told apart from": [], "worse than": []}
+    groups: dict[str, list[str]] = {"better than": [], "indistinguishable from": [], "worse than": []}
     for method in findings.methods:
         found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
         if found is not None and found.interval is not None:
@@ -184,19 +202,19 @@ def default_in_short(test: PairedTest) -> str | None:
         for each in findings.of(DEFAULT)
         if (value := _auroc(each, side, findings.judged_by[DEFAULT])) is not None
     ]
-    told = "; ".join(f"{name} {', '.join(methods)}" for name, methods in groups.items() if methods)
-    if not told:
+    standing = "; ".join(f"{name} {', '.join(methods)}" for name, methods in groups.items() if methods)
+    if not standing:
         return None
     return (
         f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
-        f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {told}."
+        f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {standing}."
     )
 
 
-def _standing(difference: Interval) -> str:
+def _standing(difference: ConfidenceInterval) -> str:
     if difference.low > 0:
         return "better than"
-    return "worse than" if difference.high < 0 else "not told apart from"
+    return "worse than" if difference.high < 0 else "indistinguishable from"
 
 
 def _line(method: str, score: str, found: Tested) -> Line:
@@ -207,8 +225,12 @@ def _line(method: str, score: str, found: Tested) -> Line:
         (
             method,
             score,
-            (Number(_percent(found.auroc)),),
-            (Number(f"{'+' if found.difference > 0 else ''}{_percent(found.difference)}", spread, is_clear),),
+            (TableNumber(_percent(found.auroc)),),
+            (
+                TableNumber(
+                    f"{'+' if found.difference > 0 else ''}{_percent(found.difference)}", spread, is_clear
+                ),
+            ),
             f"{found.num_won} of {found.num_trials}",
         )
     )
@@ -224,5 +246,5 @@ def _auroc(each: FinishedRow, side: str, score: str) -> float | None:
 
 
 def _seed_of(trial: Trial) -> int:
-    """Trials draw their clips apart from one another."""
+    """Every trial has a seed of its own."""
     return zlib.crc32(f"{trial.split} {trial.seed}".encode())

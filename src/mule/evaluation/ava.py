@@ -1,10 +1,9 @@
 """AVA frame-mAP at IoU 0.5, by the definition of the official program, in array arithmetic.
 
-A *cell* is one class in one frame. Rows that the official program ignores belong to no cell. Within a cell each
-detection claims the ground truth it overlaps most; the best ranked claim on a box is a hit, every other
-detection is a miss.
-
-AVA files: ground truth, detections, excluded frames and label map, evaluated.
+A *cell* is one class in one frame. Rows that the official program ignores belong to no cell. Within a cell
+each detection claims the ground truth it overlaps most; the best ranked claim on a box is a hit, every other
+detection is a miss. Ground truth, detections, excluded frames and the label map come from files in AVA's
+format.
 """
 
 import heapq
@@ -31,22 +30,22 @@ from mule.data.convert.ava_files import (
 from mule.evaluation.mean_ap import mean_over_classes
 from mule.evaluation.open_set import MeanApResult
 
-MIN_IOU = 0.5
-ROWS_AT_ONCE = 250_000
-NOBODY = -1
+_MIN_IOU = 0.5
+_ROWS_AT_ONCE = 250_000
+_NOBODY = -1
 
-CONVENTION = (
+AVA_CONVENTION = (
     "AVA frame-mAP at IoU 0.5 as in the official program: a detection claims the ground-truth box of its own class "
     "and frame that it overlaps most (the first in file order where overlaps are equal); it is right if that "
     "overlap is at least 0.5 and no detection ranked above it was right on that box. Detections of a class rank by "
     "score over all frames, equal scores in file order. Average precision is the whole area under the precision "
     "envelope (Pascal VOC, all points); map is the plain mean over the classes that have ground truth. Classes "
-    "outside the label map, excluded frames and frames that the ground truth does not list are left out on both "
-    "sides before anything is counted. "
+    "outside the label map, excluded frames and frames that the ground truth does not list are left out of ground "
+    "truth and detections before anything is counted. "
 )
 
-Rows = Int[np.ndarray, " rows"]
-Boxes = Float[np.ndarray, "rows 4"]
+_Rows = Int[np.ndarray, " rows"]
+_Boxes = Float[np.ndarray, "rows 4"]
 Excluded = Int[np.ndarray, " excluded"]
 
 
@@ -54,9 +53,9 @@ Excluded = Int[np.ndarray, " excluded"]
 class ActionBoxes:
     """Boxes with one action each. Boxes in one frame share a frame number; which number does not matter."""
 
-    frame: Rows
-    boxes_xyxy: Boxes
-    action_id: Rows
+    frame: _Rows
+    boxes_xyxy: _Boxes
+    action_id: _Rows
 
     def __post_init__(self) -> None:
         num_rows = len(self.frame)
@@ -77,7 +76,7 @@ class ActionBoxes:
 
 @dataclass(frozen=True)
 class ScoredActionBoxes(ActionBoxes):
-    """Detected boxes with one action each, and how sure the detector is of it."""
+    """Detected boxes with one action each and its score."""
 
     score: Float[np.ndarray, " rows"]
 
@@ -94,9 +93,9 @@ class ScoredActionBoxes(ActionBoxes):
 class _Cells(NamedTuple):
     """The rows that take part, with the cell and class of each."""
 
-    rows: Rows
-    cell: Rows
-    class_at: Rows
+    rows: _Rows
+    cell: _Rows
+    class_at: _Rows
 
     def take(self, positions: Int[np.ndarray, " taken"]) -> "_Cells":
         return _Cells(self.rows[positions], self.cell[positions], self.class_at[positions])
@@ -114,12 +113,12 @@ def evaluate_ava(
     """Frame-mAP of the detections, with the average precision of each class.
 
     Args:
-        ground_truth: annotated boxes. Every frame named here is listed, whatever the class.
+        ground_truth: annotated boxes. Every frame that occurs here is listed, whatever its classes.
         detections: scored boxes, in the order that breaks ties between equal scores.
         class_names: name of each evaluated class, by its id.
-        empty_frames: further listed frames, annotated as holding no boxes; detections there are misses.
-        excluded_frames: frames left out on both sides.
-        keep_top: at most so many detections per frame (50 in the official program); None keeps all.
+        empty_frames: further listed frames, annotated as having no boxes; detections there are misses.
+        excluded_frames: frames left out of ground truth and detections.
+        keep_top: keep at most this many detections per frame (50 in the official program); None keeps all.
 
     Raises:
         RangeError: no ground truth is left, or `keep_top` is below 1.
@@ -165,7 +164,7 @@ def evaluate_ava(
             **{f"detections_{reason}": count for reason, count in found_ignored.items()},
             "detections_beyond_keep_top": len(found.rows) - len(kept.rows),
         },
-        convention=f"{CONVENTION}Here {rule}.",
+        convention=f"{AVA_CONVENTION}Here {rule}.",
     )
 
 
@@ -188,8 +187,8 @@ def _cells(
     return _Cells(rows, frame_at[rows] * len(class_ids) + class_at[rows], class_at[rows]), ignored
 
 
-def _position(among: Int[np.ndarray, " sorted"], values: Rows) -> tuple[Rows, Bool[np.ndarray, " rows"]]:
-    """Where each value stands in the sorted array, and whether it does."""
+def _position(among: Int[np.ndarray, " sorted"], values: _Rows) -> tuple[_Rows, Bool[np.ndarray, " rows"]]:
+    """The position of each value in the sorted array, and whether it is there."""
     if not len(among):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=bool)
     at = np.minimum(np.searchsorted(among, values), len(among) - 1)
@@ -198,19 +197,19 @@ def _position(among: Int[np.ndarray, " sorted"], values: Rows) -> tuple[Rows, Bo
 
 def _ranked_hits(
     ground_truth: ActionBoxes, truth: _Cells, detections: ScoredActionBoxes, found: _Cells
-) -> tuple[Bool[np.ndarray, " rows"], Rows]:
+) -> tuple[Bool[np.ndarray, " rows"], _Rows]:
     """Whether each detection is a hit, and its class, class after class and by rank within."""
     truth = truth.take(np.argsort(truth.cell, kind="stable"))
     truth_boxes = ground_truth.boxes_xyxy[truth.rows]
-    claimed = np.full(len(found.rows), NOBODY)
-    for start in range(0, len(claimed), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
+    claimed = np.full(len(found.rows), _NOBODY)
+    for start in range(0, len(claimed), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
         claimed[part] = _claims(
             truth_boxes, truth.cell, detections.boxes_xyxy[found.rows[part]], found.cell[part]
         )
     by_rank = np.lexsort((-detections.score[found.rows], found.class_at))
     claimed = claimed[by_rank]
-    claims = np.flatnonzero(claimed != NOBODY)
+    claims = np.flatnonzero(claimed != _NOBODY)
     _, best_ranked = np.unique(claimed[claims], return_index=True)
     hits = np.zeros(len(claimed), dtype=bool)
     hits[claims[best_ranked]] = True
@@ -220,11 +219,11 @@ def _ranked_hits(
 def _claims(
     truth_boxes: Float[np.ndarray, "truths 4"],
     truth_cell: Int[np.ndarray, " truths"],
-    found_boxes: Boxes,
-    found_cell: Rows,
-) -> Rows:
-    """Position of the ground truth that each detection overlaps most in its cell, if it does enough."""
-    claimed = np.full(len(found_cell), NOBODY)
+    found_boxes: _Boxes,
+    found_cell: _Rows,
+) -> _Rows:
+    """The position of the ground truth that each detection overlaps most in its cell, if the overlap suffices."""
+    claimed = np.full(len(found_cell), _NOBODY)
     at, is_paired = _position(truth_cell, found_cell)
     paired = np.flatnonzero(is_paired)
     if not len(paired):
@@ -237,11 +236,11 @@ def _claims(
     most = np.maximum.reduceat(overlap, starts)
     is_most = overlap == np.repeat(most, num_pairs)
     first_most = np.minimum.reduceat(np.where(is_most, pair_truth, len(truth_cell)), starts)
-    claimed[paired] = np.where(most >= MIN_IOU, first_most, NOBODY)
+    claimed[paired] = np.where(most >= _MIN_IOU, first_most, _NOBODY)
     return claimed
 
 
-def _overlap(boxes: Boxes, others: Boxes) -> Float[np.ndarray, " rows"]:
+def _overlap(boxes: _Boxes, others: _Boxes) -> Float[np.ndarray, " rows"]:
     """Intersection over union of each box with the other in its row."""
     sides = np.minimum(boxes[:, 2:], others[:, 2:]) - np.maximum(boxes[:, :2], others[:, :2])
     shared = np.maximum(sides, 0).prod(axis=1)
@@ -251,7 +250,7 @@ def _overlap(boxes: Boxes, others: Boxes) -> Float[np.ndarray, " rows"]:
 
 
 def _envelope_areas(
-    hits: Bool[np.ndarray, " rows"], class_at: Rows, num_truth: Int[np.ndarray, " classes"]
+    hits: Bool[np.ndarray, " rows"], class_at: _Rows, num_truth: Int[np.ndarray, " classes"]
 ) -> Float[np.ndarray, " classes"]:
     """Area under the precision envelope of each class, NaN where it has no ground truth."""
     bounds = np.searchsorted(class_at, np.arange(len(num_truth) + 1))
@@ -281,7 +280,7 @@ def _kept(found: _Cells, detections: ScoredActionBoxes, keep_top: int) -> _Cells
     return found.take(np.sort(order[stays]))
 
 
-def _heap_choice(detections: ScoredActionBoxes, members: Rows, keep_top: int) -> list[int]:
+def _heap_choice(detections: ScoredActionBoxes, members: _Rows, keep_top: int) -> list[int]:
     """Which detections of a frame the official heap keeps when scores are equal at the cut.
 
     A newcomer replaces the least (score, action, y1, x1, y2, x2), and only if its score is strictly above.
@@ -322,7 +321,7 @@ def evaluate_ava_files(
     class_names = read_label_map(label_map)
     frames = FrameNumbers()
     excluded_frames = None if excluded is None else read_frames(excluded, frames)
-    truth, empty_frames = read_ground_truth(ground_truth, frames)
+    truth, empty_frames = read_ava_ground_truth(ground_truth, frames)
     found = read_detections(detections, frames)
     try:
         return evaluate_ava(
@@ -337,11 +336,11 @@ def evaluate_ava_files(
         raise AnnotationError(f"{ground_truth}: {error}") from None
 
 
-def read_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes, Int[np.ndarray, " frames"]]:
-    """Annotated boxes, and the frames annotated as holding none.
+def read_ava_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes, Int[np.ndarray, " frames"]]:
+    """Read annotated boxes, and the frames annotated as having none.
 
-    A row is `video,time,x1,y1,x2,y2,action`, with or without an eighth column that names the person and is not
-    used, or just `video,time`: a frame without boxes.
+    A row is `video,time,x1,y1,x2,y2,action`, with or without an eighth column that names the person and is
+    not used, or just `video,time`: a frame without boxes.
     """
     problems = Problems(path)
     empty: list[np.ndarray] = []
@@ -354,7 +353,10 @@ def read_ground_truth(path: Path, frames: FrameNumbers) -> tuple[ActionBoxes, In
 
 
 def read_detections(path: Path, frames: FrameNumbers) -> ScoredActionBoxes:
-    """Detected boxes. The eighth column is the score, 1 where it is missing; `video,time` alone holds no box."""
+    """Detected boxes. The eighth column is the score, 1 where it is missing.
+
+    `video,time` alone holds no box.
+    """
     problems = Problems(path)
     parts: list[tuple[np.ndarray, ...]] = []
     for frame_rows, box_rows in read_rows(path, problems):

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 
 from mule.core.errors import AnnotationError, RangeError, ShapeError
 from mule.core.text_rows import Problems, numbers, read_lines, read_named_columns, shown
 from mule.data.convert.charades import read_intervals
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision, ranked_average_precision
 from mule.evaluation.open_set import CharadesResult
-
-AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
+from mule.metrics import AnyArray
 
 _MEAN = (
     "map is the plain mean over the classes that have a positive, weighted_map the mean weighted by their number of "
@@ -60,7 +59,10 @@ def evaluate_charades_official(scores: AnyArray, targets: AnyArray, is_submitted
 
 
 def evaluate_charades_plain(scores: AnyArray, targets: AnyArray, is_submitted: AnyArray) -> CharadesResult:
-    """Charades mAP over the submitted videos, unlabelled ones as negatives; arguments as for the official rule."""
+    """Charades mAP over the submitted videos, unlabelled ones as negatives.
+
+    Arguments as for the official rule.
+    """
     _require_shapes(scores, targets, is_submitted)
     per_class = multilabel_average_precision(scores[is_submitted], targets[is_submitted])
     return _result(per_class, targets, is_submitted, targets[is_submitted].sum(axis=0), PLAIN_CONVENTION)
@@ -72,7 +74,7 @@ def evaluate_charades_files(
     """Charades mAP of a file of scores against a ground-truth file."""
     evaluate = {"official": evaluate_charades_official, "plain": evaluate_charades_plain}[rule]
     submitted = read_scores(scores)
-    truth = read_ground_truth(ground_truth, num_classes=submitted.scores.shape[1])
+    truth = read_charades_ground_truth(ground_truth, num_classes=submitted.scores.shape[1])
     rows = np.array([submitted.row_of.get(video, -1) for video in truth.videos])
     is_submitted = rows >= 0
     try:
@@ -84,7 +86,10 @@ def evaluate_charades_files(
 
 
 def read_scores(path: Path) -> SubmittedScores:
-    """Scores from lines `id s0 s1 …`, separated by spaces or tabs; as many scores on each line as on the first."""
+    """Scores from lines `id s0 s1 …`, separated by spaces or tabs.
+
+    As many scores on each line as on the first.
+    """
     problems = Problems(path)
     row_of: dict[str, int] = {}
     rows: list[np.ndarray] = []
@@ -112,7 +117,7 @@ def read_scores(path: Path) -> SubmittedScores:
     return SubmittedScores(row_of, np.stack(rows))
 
 
-def read_ground_truth(path: Path, *, num_classes: int) -> GroundTruth:
+def read_charades_ground_truth(path: Path, *, num_classes: int) -> GroundTruth:
     """Which classes each video shows, from the columns `id` and `actions` of a Charades file."""
     problems = Problems(path)
     shows: dict[str, list[int]] = {}

@@ -1,6 +1,7 @@
-"""Whether probabilities hold: the reliability diagram over all (actor, class) pairs, and its expected error.
+"""Figures by class: whether probabilities hold (reliability), and which actions look novel.
 
-Novelty class by class: which known actions look novel, and which novel ones pass for known.
+A reliability diagram counts all (actor, class) pairs. Novelty by class shows known actions that look novel,
+and novel actions that pass for known.
 """
 
 from collections.abc import Sequence
@@ -37,16 +38,18 @@ if TYPE_CHECKING:
 
 _Z = 1.959964  # 97.5 % of the normal distribution
 _FLOOR = -0.2
+_FEW = 40
+_WHISKERS = (5, 25, 50, 75, 95)
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often a class holds among the pairs whose probability fell into each bin of equal width."""
+    """Observed frequency of classes among the pairs in each probability bin of equal width."""
 
     predicted: Float[np.ndarray, " bins"]
     """Mean probability of the pairs in the bin; NaN where there are none."""
     observed: Float[np.ndarray, " bins"]
-    """Share of them in which the actor does the class; NaN where there are none."""
+    """Share of these pairs in which the actor does the class; NaN where there are none."""
     counts: Int[np.ndarray, " bins"]
     expected_error: float
     """ECE: |observed − predicted|, averaged over pairs."""
@@ -58,7 +61,7 @@ def reliability(
     *,
     num_bins: int = 15,
 ) -> Reliability:
-    """Every (actor, class) pair counted once, in bins of equal width; the last one holds probability 1 too.
+    """Count every (actor, class) pair in bins of equal width; the last bin includes probability 1.
 
     >>> found = reliability(np.array([[0.2, 0.4], [0.2, 0.8]]), np.array([[False, True], [False, True]]), num_bins=2)
     >>> found.counts.tolist(), found.observed.round(3).tolist(), round(found.expected_error, 3)
@@ -89,9 +92,12 @@ def reliability(
 def reliability_figure(
     methods: Sequence[tuple[str, Reliability]], *, styles: dict[str, MethodStyle]
 ) -> "Figure":
-    """Observed frequency against probability, one panel per method; below zero, how many pairs each bin holds (log).
+    """Observed frequency against probability, one panel per method.
 
-    Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are narrow.
+    Below zero, how many pairs each bin holds (log).
+
+    Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are
+    narrow.
     """
     figure, grid = panels(len(methods), width_in=2.35, height_in=2.75)
     for axes, (name, found) in zip(grid, methods, strict=True):
@@ -134,14 +140,6 @@ def _wilson(
     return centre - half, centre + half
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_FEW = 40
-_WHISKERS = (5, 25, 50, 75, 95)
-
-
 @dataclass(frozen=True)
 class ClassScores:
     """Novelty of every actor under one method, which actions each does, and which actions are novel."""
@@ -165,7 +163,9 @@ class ClassScores:
 
 
 def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarray, " actors"]:
-    """The place of each actor among all, from 0 (most familiar) to 100 (most novel); ties share their mean place.
+    """The place of each actor among all, from 0 (most familiar) to 100 (most novel).
+
+    Ties share their mean place.
 
     >>> novelty_percentiles(np.array([3.0, 1.0, 1.0, 9.0, 5.0])).tolist()
     [50.0, 12.5, 12.5, 100.0, 75.0]
@@ -176,10 +176,12 @@ def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarr
 
 
 def class_novelty_figure(scores: ClassScores) -> "Figure":
-    """Where the actors of each action stand among all actors, most novel action first; novel actions are marked.
+    """Where the actors of each action stand among all actors, most novel action first.
 
-    An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %; with
-    fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.
+    Novel actions are marked.
+
+    An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %;
+    with fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.
     """
     figure = new_figure(5.8, 1.0)
     from matplotlib.patches import Rectangle

@@ -1,4 +1,7 @@
-"""Whether the promised false-alarm rate holds: the share of known actors flagged, overall and in every group."""
+"""Whether the promised false-alarm rate holds.
+
+The share of known actors flagged, overall and in every group.
+"""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import beta, betabinom
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
-from mule.evaluation.intervals import Interval
+from mule.evaluation.intervals import ConfidenceInterval
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,12 @@ class GroupCoverage:
 
     num_known: int
     num_flagged: int
-    interval: Interval
+    interval: ConfidenceInterval
     """Clopper-Pearson interval of the share flagged."""
     p_value: float
-    """Chance of as many flags or more if the group is exchangeable with the held-out actors."""
+    """Probability of so many flags or more if the group is exchangeable with the held-out actors."""
     is_off: bool
-    """More flagged than promised, after Holm's correction for the number of groups."""
+    """Whether more actors are flagged than promised, after Holm's correction for the number of groups."""
 
     @property
     def share(self) -> float:
@@ -58,20 +61,21 @@ def coverage(
 ) -> Coverage:
     """The share of known test actors flagged, with intervals, and which groups are off the promise.
 
-    A threshold set on n held-out actors flags a share that is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋; so
-    the number flagged among m exchangeable test actors is *beta-binomial*, and that is what a group is tested against. A
-    binomial test would call a large group off the promise for the luck of the held-out actors alone. The promise is an
-    average over all known actors: it never said anything about one camera or class, and a group that is off is a
-    finding, not an error of arithmetic.
+    A threshold set on n held-out actors flags a share that is itself a draw from Beta(j, n + 1 − j), j =
+    ⌊a·(n + 1)⌋; so the number flagged among m exchangeable test actors is *beta-binomial*, and that is what a
+    group is tested against. A binomial test would call a large group off the promise for the luck of the
+    held-out actors alone. The promise is an average over all known actors: it never said anything about one
+    camera or class, and a group that is off is a finding, not an error of arithmetic.
 
-    Actors are taken as independent: give one per track, or intervals are too narrow and groups too easily off.
+    Actors are assumed independent. Give one per track; otherwise intervals are too narrow and groups too
+    often off.
 
     Args:
         is_flagged: for each known test actor, whether it was called novel.
         alarm_rate: a, the promised share.
         num_held_out: n, how many actors the threshold was set on.
         groups: positions of the actors of each group (camera, class, video); groups may overlap.
-        level: of the intervals; 1 − level is also the chance that any group is called off by mistake.
+        level: of the intervals; 1 − level is also the probability that any group is wrongly called off.
 
     >>> found = coverage(np.arange(100) < 5, alarm_rate=0.05, num_held_out=200)
     >>> found.overall.share, found.overall.is_off
@@ -88,7 +92,7 @@ def coverage(
     ends = np.stack(clopper_pearson(num_flagged, num_known, level=level), axis=1)
     columns = (num_known, num_flagged, ends, p_values, is_off)
     overall, *by_group = [
-        GroupCoverage(known, flagged, Interval(*interval), p_value, off)
+        GroupCoverage(known, flagged, ConfidenceInterval(*interval), p_value, off)
         for known, flagged, interval, p_value, off in zip(*(c.tolist() for c in columns), strict=True)
     ]
     return Coverage(alarm_rate, num_held_out, level, overall, dict(zip(members, by_group, strict=True)))
@@ -97,9 +101,10 @@ def coverage(
 def clopper_pearson(
     num_flagged: Int[np.ndarray, " groups"], num_known: Int[np.ndarray, " groups"], *, level: float
 ) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, " groups"]]:
-    """Lower and upper ends of intervals that hold the true share at least `level` of the time (Clopper-Pearson).
+    """Lower and upper ends of intervals that cover the true share with probability `level` or more (Clopper-Pearson).
 
-    The ends are the shares at which so many flags, or so few, have a chance of (1 − level)/2. Nobody seen: 0 to 1.
+    At the ends, so many flags, or so few, have a probability of (1 − level)/2. Without actors the interval is
+    0 to 1.
     """
     tail, passed = (1 - level) / 2, num_known - num_flagged
     low = np.where(num_flagged > 0, beta.ppf(tail, np.maximum(num_flagged, 1), passed + 1), 0.0)
@@ -108,10 +113,10 @@ def clopper_pearson(
 
 
 def holm_rejects(p_values: Float[np.ndarray, " tests"], risk: float) -> Bool[np.ndarray, " tests"]:
-    """Which of several tests still reject when the chance of any mistake is at most `risk` (Holm 1979).
+    """Which of several tests reject when the probability of any false rejection is at most `risk` (Holm 1979).
 
-    From the smallest p-value up, the i-th of k must be at most risk/(k − i + 1); the first that is not ends it. Valid
-    however the tests depend on each other.
+    From the smallest p-value up, the i-th of k must be at most risk/(k − i + 1); stop at the first that is
+    not. Valid for dependent tests too.
     """
     order = np.argsort(p_values, kind="stable")
     passes = p_values[order] <= risk / np.arange(len(p_values), 0, -1)

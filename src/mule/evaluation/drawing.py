@@ -1,7 +1,7 @@
-"""What all figures share: a page without global state, colours that keep their meaning, files written whole.
+"""What all figures share: styles, colours with a fixed meaning, panels, legends.
 
-Matplotlib is imported when something is drawn and not before; it comes with `mule[plots]`. Figures are made without
-pyplot, so no figure stays open and no setting or backend of the caller's is changed.
+Matplotlib (`mule[plots]`) is imported only when something is drawn. Figures are made without pyplot, so no
+figure stays open and the caller's settings and backend do not change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-DPI = 150
+FIGURE_DPI = 150
 KNOWN, NOVEL = "#0e9bb5", "#e08e00"  # cyan and yellow, dark enough for white paper
 INK, PALE, GRID = "#222222", "#9a9a9a", "#e6e6e6"
 TITLE_PT, TEXT_PT, SMALL_PT, FAINT_PT = 9.0, 8.5, 7.5, 6.5
@@ -33,7 +33,7 @@ _DASHES = ((), (4.0, 1.5), (1.2, 1.2), (6.0, 1.5, 1.2, 1.5), (2.5, 1.0, 2.5, 3.0
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """How a method is drawn in every figure: a colour, a pattern of dashes (none: solid), a width in points."""
+    """How a method is drawn in every figure: colour, dashes (none is solid), width in points."""
 
     colour: str
     dashes: tuple[float, ...]
@@ -42,16 +42,16 @@ class MethodStyle:
 
 
 def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[str, MethodStyle]:
-    """One style per method, by its place in the list: first all colours solid, then dashed, dotted and so on.
+    """One style per method, by its position in the list.
 
-    Give the same list for every figure of one comparison. Our own methods are drawn thicker.
+    First all colours solid, then dashed, dotted and so on.
+
+    Pass the same list for every figure of a comparison. Our methods are drawn thicker.
     """
     names, own = list(dict.fromkeys(methods)), set(ours)
     most = len(METHOD_COLOURS) * len(_DASHES)
     if len(names) > most:
-        raise RangeError(
-            f"at most {most} methods can be told apart in one figure; got {len(names)}. Draw fewer."
-        )
+        raise RangeError(f"a figure can show at most {most} methods; got {len(names)}. Draw fewer.")
     return {
         name: MethodStyle(
             colour=METHOD_COLOURS[at % len(METHOD_COLOURS)],
@@ -64,30 +64,34 @@ def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[s
 
 
 def style_of(name: str, styles: dict[str, MethodStyle]) -> MethodStyle:
-    """The style of a method, which must have one."""
+    """The style of a method."""
     if name not in styles:
-        raise RangeError(f"every method drawn must have a style; {name!r} has none, {list(styles)} have.")
+        raise RangeError(
+            f"every method of a figure must have a style; {name!r} has none, {list(styles)} have."
+        )
     return styles[name]
 
 
 def new_figure(width_in: float, height_in: float, *, is_arranged: bool = True) -> "Figure":
-    """An empty white figure that belongs to nobody else; its panels arrange themselves unless told not to."""
+    """An empty white figure; `is_arranged` lays out its panels automatically."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MuleError("drawing needs matplotlib: pip install 'mule[plots]'.") from None
-    figure = Figure(figsize=(width_in, height_in), dpi=DPI, facecolor="white")
+        raise MuleError(
+            "figures need matplotlib; it is not installed. Run `pip install 'mule[plots]'`."
+        ) from None
+    figure = Figure(figsize=(width_in, height_in), dpi=FIGURE_DPI, facecolor="white")
     figure.set_layout_engine("constrained" if is_arranged else "none")
     return figure
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
-    """Writes the figure as a whole PNG file."""
-    write_file(path, lambda unfinished: figure.savefig(unfinished, format="png", dpi=DPI))
+    """Write the figure as a PNG file."""
+    write_file(path, lambda unfinished: figure.savefig(unfinished, format="png", dpi=FIGURE_DPI))
 
 
 def panels(num_panels: int, *, width_in: float, height_in: float) -> tuple["Figure", list["Axes"]]:
-    """A figure of equal panels, read line by line: up to four beside each other, five when there are many."""
+    """A figure with a grid of equal panels, three to five per row depending on their number."""
     widest = 3 if num_panels in (5, 6) else 4 if num_panels <= 12 else 5
     columns = max(min(num_panels, widest), 1)
     rows = max(-(-num_panels // columns), 1)
@@ -101,7 +105,7 @@ def panels(num_panels: int, *, width_in: float, height_in: float) -> tuple["Figu
 
 
 def dress(axes: "Axes") -> None:
-    """Thin spines on two sides, a pale grid behind, small ticks."""
+    """Style axes: thin spines on two sides, a pale grid, small ticks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set(color=INK, linewidth=0.7)
     axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.7, colors=INK)
@@ -111,19 +115,19 @@ def dress(axes: "Axes") -> None:
 
 
 def title(axes: "Axes", name: str, *, below: str = "") -> None:
-    """A name above a panel, at its left, shortened to its width; under it, a line of our own."""
+    """Put a name above a panel at the left, shortened to fit; `below` adds a second line."""
     lines = plain(name, longest=LONGEST_TITLE) + (f"\n{below}" if below else "")
     axes.set_title(lines, fontsize=TITLE_PT, loc="left", color=INK, linespacing=1.25)
 
 
 def axis_names(axes: "Axes", x: str, y: str) -> None:
-    """What the two axes measure."""
+    """Label the two axes."""
     axes.set_xlabel(x, fontsize=TEXT_PT, color=INK)
     axes.set_ylabel(y, fontsize=TEXT_PT, color=INK)
 
 
 def name_left(axes: "Axes", text: str) -> None:
-    """What the upright axis measures, said once per line of panels."""
+    """Label the vertical axis, once per row of panels."""
     place = axes.get_subplotspec()
     if place is not None and place.is_first_col():
         axes.set_ylabel(text, fontsize=TEXT_PT, color=INK)
@@ -137,7 +141,7 @@ def side_legend(
     heading: str = "",
     at: tuple[float, float] | None = None,
 ) -> "Legend":
-    """Names in the order given, at the right of everything, or with their upper left corner at a place of the figure."""
+    """A legend to the right of the panels, or with its upper left corner at `at`."""
     placed: dict[str, Any] = {"loc": "outside right upper"}
     if at is not None:
         placed = {"loc": "upper left", "bbox_to_anchor": at, "borderaxespad": 0, "borderpad": 0}
@@ -156,7 +160,7 @@ def side_legend(
 
 
 def top_legend(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str]) -> "Legend":
-    """Names in one line above everything."""
+    """A legend in one line above the panels."""
     return figure.legend(
         handles,
         list(map(plain, names)),
@@ -171,14 +175,14 @@ def top_legend(figure: "Figure", handles: Sequence["Artist"], names: Sequence[st
 def draw_line(
     axes: "Axes", x: np.ndarray, y: np.ndarray, style: MethodStyle, *, drawstyle: str = "default"
 ) -> "Artist":
-    """A method's line in its style."""
+    """Draw a line in the style of a method."""
     (line,) = axes.plot(x, y, color=style.colour, linewidth=style.width_pt, drawstyle=drawstyle, zorder=3)
     line.set_dashes(style.dashes) if style.dashes else line.set_linestyle("-")
     return line
 
 
 def plain(name: str, *, longest: int = LONGEST_NAME) -> str:
-    """The name on one line, shortened, and never read as mathematics."""
+    """The name on one line, shortened, with dollar signs escaped."""
     short = " ".join(name.split())
     short = short if len(short) <= longest else f"{short[: longest - 1]}…"
     return short.replace("$", r"\$")

@@ -1,7 +1,7 @@
-"""How well novel actors stand out, drawn: ROC and precision-recall curves, and the scores themselves.
+"""Figures of open-set performance: ROC and precision-recall curves, and histograms of novelty.
 
-Each function takes what the evaluation counted and returns a figure; `drawing.write_figure` makes it a file. The
-positive class of every curve is *novel*, and novelty is never flipped.
+Each function takes counts and returns a figure; `drawing.write_figure` saves it. The positive class is
+*novel*, and novelty is never flipped.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Points = tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]
+_Points = tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]
 
 _FLAGGED_KNOWN = 0.05
 _GRID = np.linspace(0, 1, 401)
@@ -51,7 +51,7 @@ _TICK_GAP = 0.16
 
 @dataclass(frozen=True)
 class FlaggedCounts:
-    """Novel and known actors at or above each distinct threshold, from the highest down; the last counts everybody."""
+    """Novel and known actors at or above each distinct threshold, from the highest down to all actors."""
 
     novel_flagged: Int[np.ndarray, " thresholds"]
     known_flagged: Int[np.ndarray, " thresholds"]
@@ -66,21 +66,21 @@ class FlaggedCounts:
 
     @property
     def prevalence(self) -> float:
-        """Share of novel actors: the precision of flagging at random."""
+        """The share of novel actors, which is the precision of random flags."""
         return float(self.novel_flagged[-1] / (self.novel_flagged[-1] + self.known_flagged[-1]))
 
-    def roc(self) -> Points:
-        """Share of known actors flagged and share of novel actors flagged, from nobody to everybody."""
+    def roc(self) -> _Points:
+        """Shares of known and of novel actors flagged, from none to all."""
         return (
             np.concatenate([[0.0], self.known_flagged / self.known_flagged[-1]]),
             np.concatenate([[0.0], self.novel_flagged / self.novel_flagged[-1]]),
         )
 
-    def precision_recall(self) -> Points:
+    def precision_recall(self) -> _Points:
         """Recall of novel actors and precision among flagged ones, from the highest threshold down.
 
-        Thresholds that flag no novel actor enclose no area and are left out. The first point stands at recall 0, so
-        that steps drawn to the left enclose the average precision.
+        Thresholds that flag no novel actor add no area and are left out. The first point is at recall 0, so
+        the area under steps drawn to the left is the average precision.
         """
         finds = self.novel_flagged > 0
         novel, known = self.novel_flagged[finds], self.known_flagged[finds]
@@ -90,7 +90,7 @@ class FlaggedCounts:
 
 @dataclass(frozen=True)
 class MethodCurves:
-    """The counts of one method in each trial, and the area the evaluation found (a mean over trials)."""
+    """The counts of one method in each trial, and the area under its curve (mean over trials)."""
 
     method: str
     trials: tuple[FlaggedCounts, ...]
@@ -99,7 +99,7 @@ class MethodCurves:
 
 @dataclass(frozen=True)
 class ScoredActors:
-    """Novelty of known and of novel actors under one method, and the threshold it is used with, if any."""
+    """Novelty of known and novel actors by one method, and its threshold, if any."""
 
     method: str
     known: Float[np.ndarray, " known"]
@@ -117,9 +117,11 @@ class ScoredActors:
 
 
 def roc_figure(methods: Sequence[MethodCurves], *, styles: dict[str, MethodStyle]) -> "Figure":
-    """ROC curves, novel positive, best area first; several trials are averaged at equal shares of known flagged.
+    """ROC curves, novel positive, best area first.
 
-    The upright line stands where 95 % of known actors are accepted; the diagonal is chance.
+    Several trials are averaged at equal shares of known flagged.
+
+    The vertical line marks where 95 % of known actors are accepted; the diagonal is chance.
     """
 
     def at_grid(counts: FlaggedCounts) -> np.ndarray:
@@ -139,7 +141,7 @@ def roc_figure(methods: Sequence[MethodCurves], *, styles: dict[str, MethodStyle
 def precision_recall_figure(methods: Sequence[MethodCurves], *, styles: dict[str, MethodStyle]) -> "Figure":
     """Precision-recall steps, novel positive, best area first; several trials are averaged at equal recall.
 
-    The level line is chance: the share of novel actors.
+    The horizontal line is chance: the share of novel actors.
     """
 
     def at_grid(counts: FlaggedCounts) -> np.ndarray:
@@ -164,9 +166,9 @@ def precision_recall_figure(methods: Sequence[MethodCurves], *, styles: dict[str
 def score_figure(methods: Sequence[ScoredActors]) -> "Figure":
     """Histograms of novelty, known against novel, one panel per method, each on the method's own scale.
 
-    Shares are of the known and of the novel actors. The middle 99 % of all actors set the scale; the few beyond it
-    are counted in the first and the last bin, so nobody is left out. Where most actors crowd into a small part of
-    it, the scale is linear near zero and logarithmic beyond (asinh).
+    Bars are shares of the known and of the novel actors. The middle 99 % of all actors set the scale; the
+    others are counted in the first and the last bin. Where most actors crowd into a small part of the scale,
+    it is linear near zero and logarithmic beyond (asinh).
     """
     figure, grid = panels(len(methods), width_in=2.5, height_in=1.9)
     handles: list[Artist] = []
@@ -185,7 +187,7 @@ def score_figure(methods: Sequence[ScoredActors]) -> "Figure":
 
 
 def _square(methods: Sequence[MethodCurves]) -> tuple["Figure", "Axes"]:
-    """A square panel with room for the methods' names at its right; all lengths in inches."""
+    """A square panel with room for a legend at its right; lengths are in inches."""
     left, bottom, top, letter = 0.6, 0.5, 0.28, 0.061
     side = max(2.7, 0.168 * (len(methods) + 1))
     longest = max((min(5 + len(each.method), LONGEST_NAME) for each in methods), default=0)
@@ -202,11 +204,11 @@ def _draw_methods(
     methods: Sequence[MethodCurves],
     styles: dict[str, MethodStyle],
     *,
-    exact: Callable[[FlaggedCounts], Points],
+    exact: Callable[[FlaggedCounts], _Points],
     at_grid: Callable[[FlaggedCounts], np.ndarray],
     drawstyle: str = "default",
 ) -> list["Artist"]:
-    """A line per method: the points themselves with one trial, else the mean over trials and one deviation about it."""
+    """One line per method: the points of a single trial, or the mean over trials with one standard deviation."""
     handles: list[Artist] = []
     for method in methods:
         style = style_of(method.method, styles)
@@ -233,7 +235,7 @@ def _areas_legend(
 
 
 def _counted(counts: list[int]) -> str:
-    """How many actors there are, if that is the same in all panels."""
+    """The number of actors, if it is the same in all panels."""
     return f" ({counts[0]:,})" if len(set(counts)) == 1 else ""
 
 
@@ -262,7 +264,7 @@ def _draw_scores(axes: "Axes", actors: ScoredActors) -> list["Artist"]:
 def _score_edges(
     everybody: Float[np.ndarray, " actors"], marks: list[float]
 ) -> tuple[float | None, Float[np.ndarray, " edges"]]:
-    """Bins of equal width on the scale drawn, and how wide its linear part is where it is not linear everywhere."""
+    """The width of the linear part of the scale (None if it is all linear), and bins of equal width on it."""
     if not len(everybody):
         return None, np.linspace(0, 1, _NUM_BINS + 1)
     low, high = np.percentile(everybody, _MIDDLE)
@@ -278,7 +280,7 @@ def _score_edges(
 
 
 def _spaced_ticks(edges: Float[np.ndarray, " edges"], linear_width: float) -> list[float]:
-    """Zero and powers of ten within the scale, from its ends inwards, none too close to another to be read."""
+    """Zero and powers of ten within the scale, chosen from its ends inwards so that labels do not overlap."""
     powers = [sign * 10.0**power for power in range(12, -7, -1) for sign in (-1, 1)]
     start, end = np.arcsinh(edges[[0, -1]] / linear_width)
     kept: dict[float, float] = {}

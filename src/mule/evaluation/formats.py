@@ -1,4 +1,4 @@
-"""Markdown, LaTeX and CSV of a comparison. Every name is escaped: none can break or become markup."""
+"""A comparison as Markdown, LaTeX and CSV. All names are escaped, so none can break the markup."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mule.core.errors import AnnotationError, RangeError
 from mule.evaluation.outcomes import Comparison, Contender, Outcome, Trial
-from mule.evaluation.tables import Cell, Line, Number, Sheet
+from mule.evaluation.tables import Cell, Line, Sheet, TableNumber
 
 LATEX_PACKAGES = r"% needs \usepackage{booktabs, adjustbox} and \usepackage[table]{xcolor}"
 OUTCOME_COLUMNS = ["method", "score", "measure", "split", "seed", "value", "low", "high"]
@@ -28,7 +28,7 @@ _LATEX = {
     '"': r"\char34{}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    "[": "{[}",  # after a line's end a bracket would be read as an option
+    "[": "{[}",  # after a line break, LaTeX would read a bracket as an option
     "]": "{]}",
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
@@ -42,7 +42,7 @@ _LATEX = {
 
 
 def markdown(sheet: Sheet) -> str:
-    """The sheet as a GitHub-flavoured Markdown table, its notes below."""
+    """Format the sheet as a GitHub-flavoured Markdown table with its notes below."""
     titles = list(map(escaped_markdown, sheet.titles))
     spanned = _scores_of_columns(sheet)
     lines = [
@@ -63,12 +63,12 @@ def markdown(sheet: Sheet) -> str:
 
 
 def latex(sheet: Sheet, *, caption: str, label: str) -> str:
-    r"""The sheet as a LaTeX table with booktabs rules, its notes in the caption, our own rows in green.
+    r"""Format the sheet as a LaTeX table with booktabs rules, notes in the caption and our rows in green.
 
     Args:
         sheet: the table.
         caption: plain text; it is escaped like every name.
-        label: what `\ref` calls it: letters, digits, and any of `: . _ -`.
+        label: for `\ref`; letters, digits, and any of `: . _ -`.
     """
     if not re.fullmatch(r"[A-Za-z0-9:._-]+", label):
         raise RangeError(rf"a LaTeX label must be letters, digits and any of : . _ -; got {label!r}.")
@@ -80,7 +80,7 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
             body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped_latex(block.title)}}}}} \\")
         body += map(_latex_line, block.lines)
     columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(width))
-    said = " ".join(map(escaped_latex, filter(None, (caption, *sheet.notes))))
+    text = " ".join(map(escaped_latex, filter(None, (caption, *sheet.notes))))
     return "\n".join(
         [
             LATEX_PACKAGES,
@@ -95,7 +95,7 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
-            rf"\caption{{{said}}}",
+            rf"\caption{{{text}}}",
             rf"\label{{{label}}}",
             r"\end{table*}",
             "",
@@ -104,7 +104,10 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
 
 
 def summary_csv(comparison: Comparison) -> str:
-    """One row per method and score: mean, deviation, number of trials and whether best, of every measure, unscaled."""
+    """CSV with one row per method and score.
+
+    Mean, deviation, trials and is_best of every measure, unscaled.
+    """
     numbers = [
         name for each in comparison.measures for name in (each.key, *(f"{each.key}_{what}" for what in ("deviation", "trials", "is_best")))
     ]  # fmt: skip
@@ -123,7 +126,7 @@ def summary_csv(comparison: Comparison) -> str:
 
 
 def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
-    """Every number of every trial, one per row, exact: `read_outcomes` gives back the same outcomes."""
+    """CSV with every number of every trial, exact; `read_outcomes` reads it back."""
     rows = [
         [each.method, each.score, each.measure, each.trial.split, each.trial.seed, _csv_number(each.value)]
         + ([repr(end) for end in each.interval] if each.interval else ["", ""])
@@ -133,7 +136,7 @@ def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
 
 
 def read_outcomes(text: str, *, name: str = "outcomes") -> tuple[Outcome, ...]:
-    """The outcomes that `outcomes_csv` wrote; `name` is what messages call the text."""
+    """Read the outcomes that `outcomes_csv` wrote; error messages call the text `name`."""
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if reader.fieldnames != OUTCOME_COLUMNS:
         raise AnnotationError(
@@ -154,12 +157,12 @@ def read_outcomes(text: str, *, name: str = "outcomes") -> tuple[Outcome, ...]:
 
 
 def escaped_markdown(text: str) -> str:
-    """The text so that Markdown, also within a table, shows it as it is; line breaks become spaces."""
+    """Escape text for Markdown, also inside a table; line breaks become spaces."""
     return "".join(_MARKDOWN.get(sign, sign) for sign in _one_line(text))
 
 
 def escaped_latex(text: str) -> str:
-    """The text so that LaTeX, also within a table, sets it as it is; line breaks become spaces."""
+    """Escape text for LaTeX, also inside a table; line breaks become spaces."""
     return "".join(_LATEX.get(sign, sign) for sign in _one_line(text))
 
 
@@ -172,7 +175,7 @@ def _is_text(sheet: Sheet, column: int) -> bool:
 
 
 def _scores_of_columns(sheet: Sheet) -> list[str]:
-    """The heading above each column; Markdown has one line of titles, so they stand together."""
+    """The heading above each column; Markdown has only one line of titles, so they share it."""
     if not sheet.spans:
         return [""] * len(sheet.titles)
     return [escaped_markdown(heading) for heading, width in sheet.spans for _ in range(width)]
@@ -188,7 +191,7 @@ def _markdown_cell(cell: Cell) -> str:
     return " / ".join(map(_markdown_number, cell)) or "–"
 
 
-def _markdown_number(number: Number) -> str:
+def _markdown_number(number: TableNumber) -> str:
     text = f"**{number.text}**" if number.is_marked else number.text
     return f"{text} {escaped_markdown(number.spread)}".strip()
 
@@ -204,7 +207,7 @@ def _latex_cell(cell: Cell) -> str:
     return " / ".join(map(_latex_number, cell)) or "--"
 
 
-def _latex_number(number: Number) -> str:
+def _latex_number(number: TableNumber) -> str:
     text = escaped_latex(number.text)
     text = rf"\textbf{{{text}}}" if number.is_marked else text
     spread = escaped_latex(number.spread.replace("± ", "±"))

@@ -1,11 +1,11 @@
-"""Bootstrap confidence intervals of the open-set metrics, at a cost that does not grow with the actors.
+"""Bootstrap confidence intervals of the open-set metrics, by resampling actors or clips.
 
-Confidence intervals by drawing clips again: actors of one clip share a scene and are not independent.
+`bootstrap_intervals` resamples actors; its cost does not grow with their number.
 
-Clips of one video are drawn together, for the same reason; a rendered clip is a video of its own.
-
-A draw of clips with replacement weighs every actor by how often its clip was drawn. All scores of a comparison are
-measured under the same draws, so the difference of two of them is paired, and that of a score with itself is zero.
+`draw_clips` resamples clips, because actors of one clip share a scene and are not independent. Clips of one
+video are drawn together for the same reason; a rendered clip is a video of its own. A resample weighs every
+actor by how often its clip was drawn. All scores of a comparison use the same resamples, so their differences
+are paired.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,10 @@ from mule.metrics import MEASURES, NOMINAL_TPR, OperatingCurve, operating_curve
 
 MAX_BINS = 20_000
 COUNTS_AT_ONCE = 1 << 16  # small enough to stay in the cache
-
-
 FEW_PER_BIN = 10  # below this, drawing the actors one by one is quicker than drawing their histogram
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """Lower and upper end of a confidence interval."""
 
     low: float
@@ -34,18 +32,18 @@ class Interval(NamedTuple):
 
 def bootstrap_intervals(
     curve: OperatingCurve, *, level: float = 0.95, resamples: int = 1000, seed: int = 0
-) -> dict[str, Interval]:
+) -> dict[str, ConfidenceInterval]:
     """Percentile bootstrap interval of every measure, by name.
 
     Known and novel actors are resampled separately, so their numbers stay fixed. Drawing n actors with
-    replacement is drawing their histogram over the distinct scores from a multinomial; the quicker is done.
-    With more than 20,000 distinct scores, neighbours are first put together into at most 20,000 bins of
-    about equal count; the interval is then shifted by what this changed in the measure itself.
+    replacement equals drawing their histogram over the distinct scores from a multinomial; the quicker way is
+    taken. More than 20,000 distinct scores are first merged into at most 20,000 bins of about equal count;
+    the interval is then shifted by how much that changed the measure itself.
 
     Args:
         curve: from `operating_curve`.
         level: share of resamples between the two ends.
-        resamples: how many times the actors are drawn again.
+        resamples: how many times to resample the actors.
         seed: of the generator; the same seed gives the same interval.
     """
     if not 0 < level < 1:
@@ -55,11 +53,11 @@ def bootstrap_intervals(
     coarse = coarsened(curve, MAX_BINS)
     draws = _resampled_measures(coarse, resamples, np.random.default_rng(seed))
     tails = (0.5 - level / 2, 0.5 + level / 2)
-    intervals: dict[str, Interval] = {}
+    intervals: dict[str, ConfidenceInterval] = {}
     for name, measure in MEASURES.items():
         shift = float(measure(curve)) - float(measure(coarse)) if coarse is not curve else 0.0
         low, high = np.clip(np.quantile(draws[name], tails) + shift, 0.0, 1.0)
-        intervals[name] = Interval(float(low), float(high))
+        intervals[name] = ConfidenceInterval(float(low), float(high))
     return intervals
 
 
@@ -83,7 +81,7 @@ def _resampled_measures(
 def resampled_flags(
     flagged: Int[np.ndarray, " thresholds"], size: int, generator: np.random.Generator
 ) -> Int[np.ndarray, "resamples thresholds"]:
-    """Counts at or above each threshold when as many actors are drawn again, with replacement."""
+    """Counts at or above each threshold after resampling the actors with replacement."""
     counts = np.diff(flagged, prepend=0)
     occupied = np.flatnonzero(counts)
     total = int(flagged[-1])
@@ -112,24 +110,24 @@ def coarsened(curve: OperatingCurve, max_bins: int) -> OperatingCurve:
 
 
 WEIGHTS_AT_ONCE = 1 << 21
-LEAST_SHARE = 0.9
-"""Of the draws must have known and novel actors, or there is no interval."""
+_LEAST_SHARE = 0.9
+"""Share of resamples that must have known and novel actors; otherwise there is no interval."""
 
 PerDraw = Float[np.ndarray, " draws"]
-Weights = Float[np.ndarray, "draws actors"]
+_Weights = Float[np.ndarray, "draws actors"]
 
 
 @dataclass(frozen=True)
 class ClipDraws:
-    """How often each clip comes in each draw, and whose clip it is."""
+    """How often each resample has each clip, and the clip of each actor."""
 
     counts: Int[np.ndarray, "draws clips"]
     clip_of_actor: Int[np.ndarray, " actors"]
-    """Clips are counted from 0; one without actors is drawn like any other."""
+    """Clips are numbered from 0; clips without actors are drawn too."""
     seed: int
 
-    def weights(self) -> Iterator[Weights]:
-        """How much each actor weighs in each draw, some draws at a time."""
+    def weights(self) -> Iterator[_Weights]:
+        """The weight of each actor in each resample, a few resamples at a time."""
         at_once = max(1, WEIGHTS_AT_ONCE // max(len(self.clip_of_actor), 1))
         for start in range(0, len(self.counts), at_once):
             yield self.counts[start : start + at_once, self.clip_of_actor].astype(np.float64)
@@ -138,11 +136,9 @@ class ClipDraws:
 def draw_clips(
     clip_of_actor: Int[np.ndarray, " actors"], *, num_clips: int, resamples: int, seed: int = 0
 ) -> ClipDraws:
-    """So many draws of as many clips as there are, with replacement."""
+    """Resample the clips with replacement."""
     if resamples < 1 or num_clips < 1:
-        raise RangeError(
-            f"clips are drawn at least once and from at least one; got {resamples} and {num_clips}."
-        )
+        raise RangeError(f"resampling needs at least 1 resample and 1 clip; got {resamples} and {num_clips}.")
     shares = np.full(num_clips, 1 / num_clips)
     counts = np.random.default_rng(seed).multinomial(num_clips, shares, size=resamples)
     return ClipDraws(counts.astype(np.int32), clip_of_actor, seed)
@@ -151,7 +147,7 @@ def draw_clips(
 def drawn_measures(
     novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], draws: ClipDraws
 ) -> dict[str, PerDraw]:
-    """Every open-set measure in every draw; NaN in a draw without known or without novel actors."""
+    """Every open-set measure in every resample; NaN in a resample without known or without novel actors."""
     parts = [weighted_measures(novelty, is_novel, weights) for weights in draws.weights()]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -159,13 +155,13 @@ def drawn_measures(
 def drawn_auroc(
     novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], draws: ClipDraws
 ) -> PerDraw:
-    """AUROC in every draw, as `drawn_measures` has it, without the other measures, which take several times as long.
+    """AUROC in every resample, equal to that of `drawn_measures` but several times as fast.
 
-    Of a novel actor counts how much the known actors weigh that lie below it, and half of what those beside it do.
+    A novel actor counts the weight of the known actors below it, and half the weight of those equal to it.
     """
-    operating_curve(novelty, is_novel)  # which says in words what is wrong with them
+    operating_curve(novelty, is_novel)  # raises if they are not valid
     order = np.argsort(novelty, kind="stable")
-    starts = np.append(0, np.flatnonzero(np.diff(novelty[order])) + 1)  # of those who lie beside each other
+    starts = np.append(0, np.flatnonzero(np.diff(novelty[order])) + 1)  # of runs of equal novelty
     parts: list[PerDraw] = []
     for weights in draws.weights():
         ordered = weights[:, order]
@@ -180,14 +176,13 @@ def drawn_auroc(
 
 
 def weighted_measures(
-    novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], weights: Weights
+    novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], weights: _Weights
 ) -> dict[str, PerDraw]:
-    """The measures of `mule.metrics` where each actor counts as often as its weight says.
+    """The measures of `mule.metrics` with weighted actors.
 
-    Where thresholds are gone through from the highest down, `found` and `alarms` are the novel and the known actors
-    flagged so far.
+    `found` and `alarms` are the novel and the known actors flagged at each threshold, from the highest down.
     """
-    operating_curve(novelty, is_novel)  # which says in words what is wrong with them
+    operating_curve(novelty, is_novel)  # raises if they are not valid
     order = np.argsort(-novelty, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(novelty[order])), len(order) - 1)
     ordered = weights[:, order]
@@ -228,22 +223,27 @@ def _share(
 def _first_share(
     positives: Float[np.ndarray, "draws thresholds"], negatives: Float[np.ndarray, "draws thresholds"]
 ) -> PerDraw:
-    """Share of the negatives taken when, for the first time, 95 % of the positives are."""
+    """Share of negatives taken at the first threshold that takes 95 % of positives."""
     first = (positives / positives[:, -1:] >= NOMINAL_TPR).argmax(axis=1)[:, None]
     return np.take_along_axis(negatives, first, axis=1)[:, 0] / negatives[:, -1]
 
 
-def interval_of(draws: PerDraw, *, level: float = 0.95) -> Interval | None:
-    """Where the middle `level` of the draws lie; None if the measure is undefined in many of them."""
+def interval_of(draws: PerDraw, *, level: float = 0.95) -> ConfidenceInterval | None:
+    """The interval that holds the middle `level` of the resamples.
+
+    Return None if the measure is undefined in many.
+    """
     defined = draws[~np.isnan(draws)]
-    if len(defined) < LEAST_SHARE * len(draws):
+    if len(defined) < _LEAST_SHARE * len(draws):
         return None
     low, high = np.quantile(defined, (0.5 - level / 2, 0.5 + level / 2))
-    return Interval(float(low), float(high))
+    return ConfidenceInterval(float(low), float(high))
 
 
-def intervals_of(measures: Mapping[str, PerDraw], *, level: float = 0.95) -> dict[str, Interval] | None:
-    """The interval of every measure; None if there is none."""
-    found = {name: interval_of(draws, level=level) for name, draws in measures.items()}
-    there = {name: each for name, each in found.items() if each is not None}
-    return there if len(there) == len(found) else None
+def intervals_of(
+    measures: Mapping[str, PerDraw], *, level: float = 0.95
+) -> dict[str, ConfidenceInterval] | None:
+    """The interval of every measure; None if one has none."""
+    intervals = {name: interval_of(draws, level=level) for name, draws in measures.items()}
+    defined = {name: each for name, each in intervals.items() if each is not None}
+    return defined if len(defined) == len(intervals) else None

@@ -1,21 +1,21 @@
 """Average precision per class of multi-label scores, and its mean over the classes that occur."""
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
+from mule.metrics import AnyArray
 
-AnyArray = Shaped[np.ndarray, "..."]  # what the user gives; a wrong shape is answered in words
 PerClass = Float[np.ndarray, " classes"]
-Scores = Float[np.ndarray, "actors classes"]
-Targets = Bool[np.ndarray, "actors classes"]
+_Scores = Float[np.ndarray, "actors classes"]
+_Targets = Bool[np.ndarray, "actors classes"]
 
 
 def multilabel_average_precision(scores: AnyArray, targets: AnyArray) -> PerClass:
     """Average precision of each class, NaN where the class has no positive.
 
     Σ (Rₖ − Rₖ₋₁)·Pₖ over the distinct scores of the class, without interpolation: equal scores are one
-    threshold, so the order of the actors does not matter.
+    threshold, so the order of actors does not matter.
 
     Args:
         scores: (actors, classes), finite; larger means the class is more likely.
@@ -34,7 +34,7 @@ def multilabel_average_precision(scores: AnyArray, targets: AnyArray) -> PerClas
 
 
 def ranked_average_precision(scores: AnyArray, targets: AnyArray) -> PerClass:
-    """Average precision of each class when equal scores keep their order, NaN where it has no positive.
+    """Average precision of each class when equal scores keep their order, NaN where a class has no positive.
 
     The precision at the rank of each positive, averaged. A score of −∞ puts an actor last.
     """
@@ -59,17 +59,17 @@ def mean_over_classes(per_class: PerClass) -> float:
     exists = ~np.isnan(per_class)
     if not exists.any():
         raise RangeError(
-            f"mean average precision needs a class with a positive; none of {len(per_class)} has one."
+            f"mean average precision needs a class with a positive; none of the {len(per_class)} classes has one."
         )
     return float(per_class[exists].mean())
 
 
-def _ranked(scores: Scores, targets: Targets) -> tuple[Scores, Targets]:
+def _ranked(scores: _Scores, targets: _Targets) -> tuple[_Scores, _Targets]:
     order = np.argsort(-scores, axis=0, kind="stable")
     return np.take_along_axis(scores, order, axis=0), np.take_along_axis(targets, order, axis=0)
 
 
-def _average_precision(scores: Scores, targets: Targets, *, share_ties: bool) -> PerClass:
+def _average_precision(scores: _Scores, targets: _Targets, *, share_ties: bool) -> PerClass:
     rank = np.arange(1, len(scores) + 1)[:, None]
     precision = np.cumsum(targets, axis=0) / rank
     if share_ties and len(scores):
@@ -82,7 +82,7 @@ def _average_precision(scores: Scores, targets: Targets, *, share_ties: bool) ->
     return np.divide(total, num_positive, out=np.full(len(total), np.nan), where=num_positive > 0)
 
 
-def _checked_targets(scores: AnyArray, targets: AnyArray) -> Targets:
+def _checked_targets(scores: AnyArray, targets: AnyArray) -> _Targets:
     if scores.ndim != 2 or scores.shape != targets.shape:
         raise ShapeError(
             f"scores and targets must both be (actors, classes); got shapes {scores.shape} and {targets.shape}."

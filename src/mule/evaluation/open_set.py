@@ -1,6 +1,8 @@
-"""What an evaluation found: frozen, with its convention in words, and written whole or not at all.
+"""Results of an evaluation, and the open-set evaluation itself.
 
-Known against novel actors: every open-set measure of one novelty score, over all actors and by group.
+Known against novel actors, overall and by group.
+
+Every result states its conventions in words.
 """
 
 from collections.abc import Mapping
@@ -14,12 +16,12 @@ from pydantic import BaseModel, ConfigDict
 from mule.core.errors import AnnotationError, MuleError, RangeError
 from mule.core.files import write_file
 from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, shown
-from mule.evaluation.intervals import Interval, bootstrap_intervals
+from mule.evaluation.intervals import ConfidenceInterval, bootstrap_intervals
 from mule.metrics import MEASURES, AnyArray, operating_curve
 
 
 class Result(BaseModel):
-    """A frozen record that refuses keys it does not know."""
+    """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,13 +32,13 @@ class OpenSetIntervals(Result):
     level: float
     resamples: int
     seed: int
-    auroc: Interval
-    aupr_novel: Interval
-    aupr_known: Interval
-    fpr_at_95_tpr: Interval
-    fpr_at_95_tpr_novel: Interval
-    detection_error: Interval
-    min_detection_error: Interval
+    auroc: ConfidenceInterval
+    aupr_novel: ConfidenceInterval
+    aupr_known: ConfidenceInterval
+    fpr_at_95_tpr: ConfidenceInterval
+    fpr_at_95_tpr_novel: ConfidenceInterval
+    detection_error: ConfidenceInterval
+    min_detection_error: ConfidenceInterval
 
 
 class OpenSetMeasures(Result):
@@ -46,18 +48,18 @@ class OpenSetMeasures(Result):
     aupr_novel: float
     aupr_known: float
     fpr_at_95_tpr: float
-    """Known positive, as in the paper."""
+    """Known actors are positive, as in the paper."""
     fpr_at_95_tpr_novel: float
     detection_error: float
     min_detection_error: float
     num_known: int
     num_novel: int
     intervals: OpenSetIntervals | None
-    """None when no resamples were asked for."""
+    """None if resamples were 0."""
 
 
 class UndefinedMeasures(Result):
-    """A group on which the metrics do not exist, and why."""
+    """A group for which the metrics are undefined, and why."""
 
     undefined: str
     num_known: int
@@ -65,7 +67,7 @@ class UndefinedMeasures(Result):
 
 
 class OpenSetResult(OpenSetMeasures):
-    """The measures over all actors and, where groups were given, within each."""
+    """The measures over all actors and within each group."""
 
     groups: dict[str, OpenSetMeasures | UndefinedMeasures]
     convention: str
@@ -78,11 +80,11 @@ class MeanApResult(Result):
     per_class: dict[str, float | None]
     """Average precision by class name; None where the class has no ground truth."""
     num_classes: int
-    """Classes that have ground truth, over which the mean is taken."""
+    """Classes that have ground truth; the mean is over these."""
     counts: dict[str, int]
-    """What the number rests on."""
+    """How many frames, boxes or videos were evaluated."""
     ignored: dict[str, int]
-    """Rows left out, by reason."""
+    """How many rows were left out, by reason."""
     convention: str
 
 
@@ -93,17 +95,19 @@ class CharadesResult(MeanApResult):
 
 
 def require_place(path: Path | None) -> None:
-    """Stop before the work if a result could not be written to `path` after it; None is no place to check."""
+    """Check before a long evaluation that its result can be written to `path`; None is no file."""
     if path is None:
         return
     if path.is_dir():
-        raise MuleError(f"{path}: the result must go to a file; this is a directory.")
+        raise MuleError(f"{path}: the result must go to a file; this is a folder. Name a file in it.")
     if not path.absolute().parent.is_dir():
-        raise MuleError(f"{path}: the result must go into a folder that exists; {path.parent} does not.")
+        raise MuleError(
+            f"{path}: the result must go into a folder that exists; {path.parent} does not. Create it."
+        )
 
 
 def write_json(result: Result, path: Path | None) -> None:
-    """The result as JSON at `path`, the whole of it or what was there before; nothing where `path` is None."""
+    """Write the result as JSON to `path`, completely or not at all; do nothing if `path` is None."""
     if path is None:
         return
     text = result.model_dump_json(indent=2) + "\n"
@@ -133,7 +137,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 @dataclass(frozen=True)
 class OpenSetScores:
-    """A novelty score per actor, who is novel, and which actors (positions) belong to each named group."""
+    """The novelty of each actor, which actors are novel, and the positions of the actors of each group."""
 
     novelty: Float[np.ndarray, " actors"]
     is_novel: Bool[np.ndarray, " actors"]
@@ -149,14 +153,14 @@ def evaluate_open_set(
     level: float = 0.95,
     seed: int = 0,
 ) -> OpenSetResult:
-    """Every open-set measure, with bootstrap intervals, over all actors and within each group.
+    """Compute every open-set measure with bootstrap intervals, over all actors and within each group.
 
     Args:
         novelty: one finite number per actor; larger means more novel.
         is_novel: true (or 1) for novel actors.
         groups: positions of the actors in each group; a group without known or novel actors is reported as
             undefined, with the reason.
-        resamples: of the bootstrap; 0 leaves the intervals out.
+        resamples: bootstrap resamples for confidence intervals; 0 disables them.
         level: of the confidence intervals.
         seed: of the bootstrap.
 
@@ -188,7 +192,7 @@ def evaluate_open_set(
 
 
 def evaluate_open_set_file(path: Path, *, resamples: int = 1000, seed: int = 0) -> OpenSetResult:
-    """Every open-set measure of the scores in a file; see `read_open_set_scores` for its columns."""
+    """Evaluate the scores in a file; see `read_open_set_scores` for its columns."""
     scores = read_open_set_scores(path)
     try:
         return evaluate_open_set(
@@ -199,9 +203,9 @@ def evaluate_open_set_file(path: Path, *, resamples: int = 1000, seed: int = 0) 
 
 
 def read_open_set_scores(path: Path) -> OpenSetScores:
-    """Scores from a comma-separated file whose header names `novelty`, `is_novel` and, if it likes, `group`.
+    """Read scores from a CSV file with the columns `novelty`, `is_novel` and, optionally, `group`.
 
-    `is_novel` is 0, 1, true or false. Other columns are left alone.
+    `is_novel` is 0, 1, true or false. Other columns are ignored.
     """
     problems = Problems(path)
     novelty: list[np.ndarray] = []

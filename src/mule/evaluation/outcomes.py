@@ -1,10 +1,10 @@
-"""What trials gave, and what they say together: mean, deviation, paired differences, which values are best.
+"""Outcomes of trials and their summary: mean, deviation, paired differences, which values are best.
 
-    Outcome, Outcome, …  ─▶  Comparison  ─▶  Summary of a (method, score, measure)
+    Outcome, Outcome, …  ─▶  Comparison  ─▶  TrialSummary of a (method, score, measure)
     one number of one trial                  Difference between two of them, on the trials both have
 
-A trial is a class split and a seed. Seeds of one split share its classes and its test actors, so where there are
-several splits the split is the unit of a difference and its seeds are averaged first.
+A trial is a class split and a seed. Seeds of one split share its classes and its test actors, so where there
+are several splits the split is the unit of a difference and its seeds are averaged first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,32 +38,32 @@ class Contender(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One number that one trial of one method gave; NaN where the measure is undefined."""
+    """One number from one trial of one method; NaN where the measure is undefined."""
 
     method: str
     measure: str
     value: float
     trial: Trial
     score: str = ""
-    """The novelty score it was measured on; empty for what needs none, such as closed-set mAP."""
+    """The novelty score; empty for measures without one, such as closed-set mAP."""
     interval: tuple[float, float] | None = None
-    """Its confidence interval within this trial, as a bootstrap over actors gives it."""
+    """Its bootstrap confidence interval within this trial."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A column: which number, under which title, and which way is up."""
+    """A column of a table: the measure, its title, and whether higher is better."""
 
     key: str
     title: str
     better: Literal["higher", "lower", "neither"]
     has_scores: bool = True
-    """Whether there is one value per novelty score, or one for the method."""
+    """Whether there is one value per novelty score, or only one per method."""
     scale: float = 100.0
     decimals: int = 2
 
     def shown(self, value: float) -> str:
-        """The value as it is printed; a dash where it is undefined."""
+        """The value as printed; a dash if it is undefined."""
         return f"{self.scale * value:.{self.decimals}f}".replace("-", "−") if isfinite(value) else "–"
 
 
@@ -83,7 +83,7 @@ OTHER_POSITIVE_MEASURES: tuple[Measure, ...] = (
 
 @dataclass(frozen=True)
 class MethodRow:
-    """How a method is listed: what stands beside its name, in which block, and whether it is our own."""
+    """How a method is listed: facts beside its name, its group of rows, and whether it is ours."""
 
     method: str
     facts: tuple[str, ...] = ()
@@ -92,18 +92,18 @@ class MethodRow:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TrialSummary:
     """Mean over the trials in which a value is defined; the deviation is NaN with fewer than two."""
 
     mean: float
     deviation: float
     num_trials: int
     interval: tuple[float, float] | None
-    """Of the only trial, where there is one trial and it came with an interval."""
+    """The interval of the only trial, if there is one."""
 
 
 class Difference(NamedTuple):
-    """Mean of paired differences and its confidence interval, NaN where fewer than two units are paired."""
+    """Mean of paired differences and its confidence interval, NaN with fewer than two pairs."""
 
     mean: float
     low: float
@@ -113,13 +113,13 @@ class Difference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval exists and leaves zero out."""
+        """Whether the interval exists and excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods in the order they are listed, and what each trial gave for them."""
+    """Methods in the order of the table, and their outcomes."""
 
     rows: tuple[MethodRow, ...]
     measures: tuple[Measure, ...]
@@ -131,7 +131,7 @@ class Comparison:
         if problems:
             more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
             raise RangeError(
-                f"the comparison cannot be listed: {'; '.join(problems[:_PROBLEMS_SHOWN])}{more}."
+                f"a comparison must have consistent rows and outcomes: {'; '.join(problems[:_PROBLEMS_SHOWN])}{more}."
             )
         infinite = [each for each in self.outcomes if isinf(each.value)]
         if infinite:
@@ -155,37 +155,37 @@ class Comparison:
         return places
 
     def scores(self, method: str) -> tuple[str, ...]:
-        """The novelty scores of a method, in the order in which they came."""
+        """The novelty scores of a method, in order of appearance."""
         return tuple(
             dict.fromkeys(each.score for each in self.outcomes if each.method == method and each.score)
         )
 
     def contenders(self, measure: Measure) -> tuple[Contender, ...]:
-        """Who has a value in this column: each method, or each of its scores."""
+        """What has a value in this column: each method, or each of its scores."""
         if not measure.has_scores:
             return tuple(Contender(row.method, "") for row in self.rows)
         return tuple(Contender(row.method, score) for row in self.rows for score in self.scores(row.method))
 
     def values(self, contender: Contender, measure: Measure) -> dict[Trial, float]:
-        """What each trial gave, where it is defined."""
+        """The value of each trial, where it is defined."""
         outcomes = self._by_place.get((contender, measure.key), {})
         return {trial: each.value for trial, each in sorted(outcomes.items()) if isfinite(each.value)}
 
-    def summary(self, contender: Contender, measure: Measure) -> Summary:
+    def summary(self, contender: Contender, measure: Measure) -> TrialSummary:
         """Mean and deviation over trials."""
         values = list(self.values(contender, measure).values())
         mean = float(np.mean(values)) if values else nan
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else nan
         outcomes = self._by_place.get((contender, measure.key), {})
         only = next(iter(outcomes.values())) if len(outcomes) == 1 and len(values) == 1 else None
-        return Summary(mean, deviation, len(values), only.interval if only else None)
+        return TrialSummary(mean, deviation, len(values), only.interval if only else None)
 
     def best(self, contenders: Iterable[Contender], measure: Measure) -> frozenset[Contender]:
-        """The best mean and every value that cannot be told from it; nobody where that is everybody.
+        """The best mean and every value indistinguishable from it; empty if that would be all.
 
-        Only contenders with every trial that any of them has take part. A value cannot be told from the best one
-        if it is printed alike, if the interval of their paired difference contains zero, or, with a single trial,
-        if it lies in the best value's own interval.
+        Only contenders that have every trial take part. A value is indistinguishable from the best if it is
+        printed the same, if the interval of their paired difference contains zero, or, with a single trial,
+        if it lies in the interval of the best value.
         """
         values = {each: self.values(each, measure) for each in contenders}
         every = set[Trial]().union(*values.values())
@@ -211,8 +211,8 @@ def paired_difference(
 ) -> Difference:
     """Mean of `values` − `others` over the trials both have, with Student's interval of that mean.
 
-    The units are the class splits, seeds averaged within each; with one split they are its seeds, and the interval
-    says nothing about other classes.
+    The units are class splits, with seeds averaged within each. With one split the units are its seeds, and
+    the interval does not cover other classes.
 
     >>> a = {Trial("A", 0): 0.5, Trial("A", 1): 0.7, Trial("A", 2): 0.6}
     >>> paired_difference(a, {trial: value - 0.1 for trial, value in a.items()}).mean.__round__(6)

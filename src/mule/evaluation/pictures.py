@@ -1,4 +1,4 @@
-"""The paper's visual comparison: the same key frames under each method, in a grid.
+"""The paper's visual comparison: a grid of the same key frames under each method.
 
 rows: key frames, chosen by `most_disputed`, not by hand        cyan box: called known      tick: right
 columns: methods                                                yellow box: called novel    cross: wrong
@@ -31,14 +31,17 @@ _MOST_LABELS = 3
 
 @dataclass(frozen=True)
 class Calls:
-    """What one method says about the actors of a key frame: where, what, known or novel, and whether that is right."""
+    """The calls of one method on the actors of a key frame.
+
+    Boxes, actions, known or novel, and whether that is right.
+    """
 
     boxes_xyxy_unit: Float[np.ndarray, "actors 4"]
     labels: tuple[tuple[str, ...], ...]
-    """The actions written beside each actor; where there are none, `known` or `novel` is written."""
+    """The actions written beside each actor; if there are none, `known` or `novel`."""
     is_called_novel: Bool[np.ndarray, " actors"]
     is_right: Bool[np.ndarray, " actors"] | None = None
-    """Whether known or novel was the right call; None draws neither tick nor cross, as for the truth itself."""
+    """Whether the call is right; None draws neither tick nor cross, as for the truth itself."""
 
     def __post_init__(self) -> None:
         lengths = [len(self.boxes_xyxy_unit), len(self.labels), len(self.is_called_novel)]
@@ -47,13 +50,13 @@ class Calls:
             raise ShapeError(f"boxes, labels and calls must have one entry per actor; got {lengths}.")
         if not ((self.boxes_xyxy_unit >= 0) & (self.boxes_xyxy_unit <= 1)).all():
             raise RangeError(
-                "boxes must be in units of the frame, from 0 to 1; some are not. Divide by its size."
+                "boxes must be in units of the frame, from 0 to 1; some are not. Divide them by the frame size."
             )
 
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """A frame of a video, and what each method calls the actors in it."""
+    """A frame of a video, and the calls of each method on its actors."""
 
     video: str
     key_time_s: float
@@ -71,9 +74,11 @@ class FrameDecisions:
 
 
 def dispute(decisions: FrameDecisions) -> float:
-    """How far methods disagree on a key frame: bits of entropy of known or novel over methods, mean over actors.
+    """How far methods disagree on a key frame.
 
-    0 where all say the same of everybody, 1 where half the methods say known and half novel of everybody.
+    Bits of entropy of known or novel over methods, mean over actors.
+
+    0 if all methods agree on every actor, 1 if half of them say known and half say novel for every actor.
 
     >>> dispute(FrameDecisions("a", 0.0, np.array([[True, False], [False, False]])))
     0.5
@@ -89,8 +94,8 @@ def dispute(decisions: FrameDecisions) -> float:
 def most_disputed(decisions: Sequence[FrameDecisions], count: int) -> list[int]:
     """Positions of the `count` most disputed key frames, most disputed first, at most one per video.
 
-    Among equally disputed key frames the one that comes first is taken. Key frames without actors are never taken,
-    nor are those on which all methods agree.
+    Among equally disputed key frames the first is taken. Key frames without actors, and those on which all
+    methods agree, are never taken.
     """
     if count < 0:
         raise RangeError(f"the number of key frames must be at least 0; got {count}.")
@@ -105,7 +110,9 @@ def most_disputed(decisions: Sequence[FrameDecisions], count: int) -> list[int]:
 
 
 def picture_grid(frames: Sequence[KeyFrame], methods: Sequence[str]) -> "Figure":
-    """Every key frame under every method: rows are frames, columns methods; more than six methods wrap.
+    """Draw every key frame under every method: rows are frames, columns are methods.
+
+    More than six methods wrap.
 
     Args:
         frames: with calls for each of the methods.
@@ -119,7 +126,7 @@ def picture_grid(frames: Sequence[KeyFrame], methods: Sequence[str]) -> "Figure"
     ]
     if missing or not frames or not methods:
         raise RangeError(
-            "a picture needs key frames and methods, and the calls of each method on each frame; "
+            "a grid of pictures needs key frames, methods, and the calls of each method on each frame; "
             f"{'; '.join(missing[:5]) or f'got {len(frames)} frames and {len(methods)} methods'}."
         )
     columns = len(methods) if len(methods) <= _MOST_COLUMNS else _WRAPPED_COLUMNS
@@ -185,7 +192,7 @@ class _Area(NamedTuple):
 
 
 class _Chip(NamedTuple):
-    """What is written beside a box; a verdict of None draws neither tick nor cross."""
+    """The text beside a box; `is_right` of None draws neither tick nor cross."""
 
     labels: tuple[str, ...]
     is_novel: bool
@@ -211,7 +218,8 @@ def _draw_chip(
 ) -> _Area:
     """Black text on the box's colour, the verdict at its end; `inch` is an inch in units of the axes.
 
-    The chip stands above the box where there is room, else in it, and moves down past chips that are there already.
+    The chip goes above the box if there is room, else inside it, and moves down past chips that are already
+    there.
     """
     from matplotlib.patches import Rectangle
 
@@ -233,7 +241,7 @@ def _draw_chip(
 
 
 def _text_in(text: str) -> float:
-    """How wide the text is drawn, in inches."""
+    """The width of the text in inches."""
     from matplotlib.textpath import TextPath
 
     return float(TextPath((0, 0), text, size=FAINT_PT).get_extents().width) / 72

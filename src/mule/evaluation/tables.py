@@ -1,4 +1,4 @@
-"""Sheets of a comparison: what stands in each cell, before any format.
+"""Sheets of a comparison: the contents of every cell, before formatting.
 
     paper_sheet        one row per method; a cell holds every score: PE / NE / PNE / Belief (Tables 1, 2 and appendix)
     score_sheet        one row per method and score (Tables 3 and 4 when each method has one)
@@ -24,27 +24,27 @@ from mule.evaluation.outcomes import (
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 ALIKE_NOTE = (
-    "Bold: the best value and every value that cannot be told from it, because {why} or because both are printed "
-    "alike; nothing is bold where that is everything. A row that lacks a trial is never bold."
+    "Bold: the best value and every value indistinguishable from it, because {why} or because both are printed the "
+    "same. If that holds for all values, none is bold. A row with missing trials is never bold."
 )
 WHY_OVER_TRIALS = "the 95 % interval of their paired difference over trials contains zero"
-WHY_IN_ONE_TRIAL = "it lies in the best value's own interval, where there is one,"
+WHY_IN_ONE_TRIAL = "it lies in the interval of the best value"
 CONVENTION_NOTE = (
-    "AUROC and AUPR: novel is positive. FPR: share of novel actors accepted as known when 95 % of known ones are; "
+    "AUROC and AUPR: novel is positive. FPR: share of novel actors accepted as known when 95 % of known actors are. "
     "Error = 2.5 + FPR / 2."
 )
 
 
 @dataclass(frozen=True)
-class Number:
-    """A printed value, what is printed small beside it, and whether it is marked."""
+class TableNumber:
+    """A printed value, the spread beside it, and whether it is bold."""
 
     text: str
     spread: str = ""
     is_marked: bool = False
 
 
-Cell = str | tuple[Number, ...]
+Cell = str | tuple[TableNumber, ...]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Rows between two rules, and what stands above them."""
+class LineGroup:
+    """Rows between two rules, and the title above them."""
 
     title: str
     lines: tuple[Line, ...]
@@ -68,16 +68,21 @@ class Sheet:
     """A table: titles of columns, headings that span several, blocks of rows, and notes below."""
 
     titles: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[LineGroup, ...]
     spans: tuple[tuple[str, int], ...] = ()
-    """Headings above the titles with how many columns each covers; none, or all columns covered."""
+    """Headings above the titles, with the number of columns each covers.
+
+    Either none, or all columns are covered.
+    """
     notes: tuple[str, ...] = ()
 
 
 def paper_sheet(comparison: Comparison) -> Sheet:
-    """One row per method, every score of it in one cell; the best is marked among equal scores of a column.
+    """One row per method with all its scores in one cell.
 
-    Where methods have different scores, a column says which, in the order of the numbers beside it.
+    The best value of each score is bold in each column.
+
+    If methods have different scores, an extra column names them in the order of the numbers.
     """
     score_sets = dict.fromkeys(filter(None, (comparison.scores(row.method) for row in comparison.rows)))
     is_shared = len(score_sets) <= 1
@@ -102,7 +107,7 @@ def paper_sheet(comparison: Comparison) -> Sheet:
 
 
 def score_sheet(comparison: Comparison) -> Sheet:
-    """One row per method and score; the best is marked in each column over all rows."""
+    """One row per method and score; the best value of each column is bold."""
     marked = {each: comparison.best(comparison.contenders(each), each) for each in comparison.measures}
 
     def lines(row: MethodRow) -> list[Line]:
@@ -112,15 +117,15 @@ def score_sheet(comparison: Comparison) -> Sheet:
             cells.append(score or "–")
             for measure in comparison.measures:
                 each = Contender(row.method, score if measure.has_scores else "")
-                is_said = at > 0 and not measure.has_scores
+                is_repeated = at > 0 and not measure.has_scores
                 cells.append(
-                    "" if is_said else (_number(comparison, each, measure, each in marked[measure]),)
+                    "" if is_repeated else (_number(comparison, each, measure, each in marked[measure]),)
                 )
             found.append(Line(tuple(cells), row.is_ours))
         return found
 
     blocks = tuple(
-        Block(title, tuple(line for row in rows for line in lines(row)))
+        LineGroup(title, tuple(line for row in rows for line in lines(row)))
         for title, rows in _rows_by_block(comparison.rows)
     )
     titles = ("Method", *comparison.fact_titles, "Score", *map(_title, comparison.measures))
@@ -130,13 +135,13 @@ def score_sheet(comparison: Comparison) -> Sheet:
 def difference_sheet(
     comparison: Comparison, against: str, *, score_of: Mapping[str, str], level: float = LEVEL
 ) -> Sheet:
-    """Every other method minus `against`, on the trials both have; marked where the interval leaves zero out.
+    """Every other method minus `against`, on the trials both have; bold where the interval excludes zero.
 
     Args:
-        comparison: what trials gave.
-        against: the method that is subtracted.
-        score_of: the one score by which each method is judged, chosen before the outcomes were seen; methods
-            without one have no differences in the columns that need a score.
+        comparison: the outcomes.
+        against: the method to subtract.
+        score_of: the one score by which each method is compared, fixed before the outcomes were seen; methods
+            without one have no differences in columns that need a score.
         level: of the confidence intervals.
     """
     _require_scores(comparison, against, score_of)
@@ -163,19 +168,19 @@ def difference_sheet(
     shown = [each for (name, _), each in found.items() if name != against and isfinite(each.low)]
     name = f"{against} ({score_of[against]})" if against in score_of else against
     notes = (
-        f"Method minus {name}, mean of differences on the same trials, in the units of the columns, with its "
-        f"{100 * level:g} % interval (Student's t over {_units(shown)}). Bold: the interval leaves zero out. "
-        f"The {len(shown)} intervals are not adjusted for their number: about {(1 - level) * len(shown):.1f} would "
-        "leave zero out if no method differed.",
+        f"Method minus {name}: mean difference over the same trials, in the units of the columns, with its "
+        f"{100 * level:g} % interval (Student's t over {_units(shown)}). Bold: the interval excludes zero. The "
+        f"{len(shown)} intervals are not adjusted for multiple comparisons: about {(1 - level) * len(shown):.1f} would "
+        "exclude zero if no method differed.",
     )
     titles = ("Method", *comparison.fact_titles, "Score", *map(_title, comparison.measures))
     return Sheet(titles, _blocks(others, line), notes=notes)
 
 
-def _number(comparison: Comparison, contender: Contender, measure: Measure, is_marked: bool) -> Number:
+def _number(comparison: Comparison, contender: Contender, measure: Measure, is_marked: bool) -> TableNumber:
     summary = comparison.summary(contender, measure)
     if not summary.num_trials:
-        return Number("–")
+        return TableNumber("–")
     spread = ""
     if summary.num_trials > 1:
         spread = f"± {measure.shown(summary.deviation)}"
@@ -183,19 +188,19 @@ def _number(comparison: Comparison, contender: Contender, measure: Measure, is_m
         spread = f"[{measure.shown(summary.interval[0])}, {measure.shown(summary.interval[1])}]"
     if summary.num_trials < len(comparison.trials):
         spread = f"{spread} ({summary.num_trials} of {len(comparison.trials)})".strip()
-    return Number(measure.shown(summary.mean), spread, is_marked)
+    return TableNumber(measure.shown(summary.mean), spread, is_marked)
 
 
-def _difference(difference: Difference, measure: Measure) -> Number:
+def _difference(difference: Difference, measure: Measure) -> TableNumber:
     if not isfinite(difference.mean):
-        return Number("–")
+        return TableNumber("–")
     sign = "+" if difference.mean > 0 else ""
     spread = (
         f"[{measure.shown(difference.low)}, {measure.shown(difference.high)}]"
         if isfinite(difference.low)
         else ""
     )
-    return Number(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
+    return TableNumber(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
 
 
 def _marked_by_score(comparison: Comparison, measure: Measure) -> frozenset[Contender]:
@@ -211,7 +216,7 @@ def _title(measure: Measure) -> str:
 
 
 def _spans(comparison: Comparison, num_names: int, scores: str) -> tuple[tuple[str, int], ...]:
-    """The scores' names above each run of columns that hold them."""
+    """The names of the scores above the columns that hold them."""
     spans: list[tuple[str, int]] = [("", num_names)]
     for measure in comparison.measures:
         heading = scores if measure.has_scores else ""
@@ -229,9 +234,9 @@ def _rows_by_block(rows: tuple[MethodRow, ...]) -> list[tuple[str, list[MethodRo
     return list(blocks.items())
 
 
-def _blocks(comparison: Comparison, line: Callable[[MethodRow], Line]) -> tuple[Block, ...]:
+def _blocks(comparison: Comparison, line: Callable[[MethodRow], Line]) -> tuple[LineGroup, ...]:
     return tuple(
-        Block(title, tuple(line(row) for row in rows)) for title, rows in _rows_by_block(comparison.rows)
+        LineGroup(title, tuple(line(row) for row in rows)) for title, rows in _rows_by_block(comparison.rows)
     )
 
 
@@ -251,19 +256,17 @@ def _notes(comparison: Comparison) -> tuple[str, ...]:
 
 def _units(differences: list[Difference]) -> str:
     counted = dict.fromkeys(f"{each.num_units} {each.unit}s" for each in differences)
-    return " or ".join(counted) or "trials, where there are two"
+    return " or ".join(counted) or "trials, if there are two"
 
 
 def _require_scores(comparison: Comparison, against: str, score_of: Mapping[str, str]) -> None:
     methods = [row.method for row in comparison.rows]
     if against not in methods:
-        raise RangeError(
-            f"differences must be against a listed method; got {against!r}, listed are {methods}."
-        )
+        raise RangeError(f"differences must be against a method of the table, {methods}; got {against!r}.")
     wrong = [
         f"{name!r} has no score {score!r}, it has {list(comparison.scores(name))}"
         for name, score in score_of.items()
         if name in methods and score not in comparison.scores(name)
     ]
     if wrong:
-        raise RangeError(f"each method must be judged by a score it has: {'; '.join(wrong)}.")
+        raise RangeError(f"each method must be compared by a score it has: {'; '.join(wrong)}.")

@@ -1,4 +1,7 @@
-"""Evaluate a trained run: closed-set mAP, and every open-set measure of every score, with intervals over clips."""
+"""Evaluate a trained run.
+
+Closed-set mAP, and every open-set measure of every score, with intervals over clips.
+"""
 
 import hashlib
 import json
@@ -209,7 +212,8 @@ def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
 def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutputs) -> Yardstick:
     """Fit the rules on known actors, and measure what the evaluation of every side needs.
 
-    A rule that does not apply to this network, or cannot learn from these actors, is left out with the reason.
+    A rule that does not apply to this network, or cannot learn from these actors, is left out with the
+    reason.
     """
     fitted: list[FittedRule] = []
     left_out: dict[str, str] = {}
@@ -228,7 +232,10 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutput
 
 
 def _dead_share(train: SideOutputs) -> float:
-    """Share of dead outputs. Only evidence that is the ReLU of its own output can die: below zero it has no gradient."""
+    """Share of dead outputs.
+
+    Only evidence that is the ReLU of its own output can die: below zero it has no gradient.
+    """
     if train.kind != "independent":
         return 0.0
     most = torch.cat([train.evidence.positive, train.evidence.negative], dim=1).amax(dim=0)
@@ -351,7 +358,10 @@ def _open_set(
 def _average_precisions(
     outputs: SideOutputs, chosen: Bool[np.ndarray, " actors"]
 ) -> Float[np.ndarray, " classes"]:
-    """Average precision per action, ranked by log α/β as in validation; a sigmoid's logits have the same order."""
+    """Average precision per action, ranked by log α/β as in validation.
+
+    A sigmoid's logits have the same order.
+    """
     order = probability_order(outputs.evidence).double().numpy()
     return multilabel_average_precision(order[chosen], outputs.labels[chosen])
 

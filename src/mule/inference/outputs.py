@@ -89,8 +89,8 @@ class SideOutputs:
     def deciding(self) -> "SideOutputs":
         """The same actors without the tags: what novelty scores read.
 
-        A tag, such as the view from behind, is recognised in novel actors too. Read as evidence of an action, it would
-        make them look known.
+        A tag, such as the view from behind, is recognised in novel actors too. Read as evidence of an action,
+        it would make them look known.
         """
         if not self.tags:
             return self
@@ -156,7 +156,10 @@ def one_logit_per_action(
 
 
 def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: str) -> None:
-    """Cache outputs in the run's folder. The JSON file is written last, so its presence means all is there."""
+    """Cache outputs in the run's folder.
+
+    The JSON file is written last, so its presence means all is there.
+    """
     tensors: dict[str, Tensor | None] = {
         "outputs": outputs.outputs,
         "positive": outputs.evidence.positive,
@@ -192,7 +195,10 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
 
 
 def read_side_outputs(run_dir: Path, side: str, *, key: str | None = None) -> SideOutputs | None:
-    """Read cached outputs if they were made from `key` (None accepts any); None if they were not, or are damaged."""
+    """Read cached outputs if they were made from `key` (None accepts any).
+
+    Return None if they were not, or are damaged.
+    """
     path = run_dir / "outputs" / f"{side}.safetensors"
     try:
         names: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

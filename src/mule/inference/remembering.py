@@ -1,4 +1,6 @@
-"""A network together with a memory of its training actors: memory scores, and evidence that adds to the network's.
+"""A network together with a memory of its training actors.
+
+Memory scores, and evidence that adds to the network's.
 
     whole-memory     G-Vac: no remembered actor is near, by [z / ‖z‖ | a / ‖a‖]
     memory           the same for a memory that holds only what the last layer saw, z / ‖z‖
@@ -8,8 +10,8 @@
     train ─▶ memory ─┐
     val   ─▶ ρ, S ───┴─▶ for any side: evidence of the network, e^±h, plus that of the nearest training actors
 
-The memory holds training actors; held-out known actors set how far it reaches. Every network, ours or a rival's, uses it
-the same way.
+The memory holds training actors; held-out known actors set how far it reaches. Every network, ours or a
+rival's, uses it the same way.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,10 @@ _NO_WEIGHTS = "0" * 64
 
 
 def seen_actors(outputs: SideOutputs) -> SeenActors:
-    """The actors of a side as a memory stores them. Actors of one video form a group: they share camera and light."""
+    """The actors of a side as a memory stores them.
+
+    Actors of one video form a group: they share camera and light.
+    """
     clips = [outputs.clip_names[i] for i in outputs.clip_index.tolist()]
     places = Places.of(
         [clip.video for clip in clips],
@@ -196,7 +201,9 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
 
 
 def reading_of(system: str, train: SideOutputs, val: SideOutputs, *, model: str) -> Reading:
-    """How to read a system's outputs on a side: as they are, or with a memory's evidence added if the system has one.
+    """How to read a system's outputs on a side.
+
+    As they are, or with a memory's evidence added if the system has one.
 
     Do not read the training side this way: its actors would find themselves in the memory.
     """

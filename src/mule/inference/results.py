@@ -75,7 +75,10 @@ class SideResult(Result):
 
 
 def write_result(result: SideResult, novelties: Novelties, run_dir: Path) -> None:
-    """Write a result into the run's folder. The JSON file is written last, so its presence means all is there."""
+    """Write a result into the run's folder.
+
+    The JSON file is written last, so its presence means all is there.
+    """
     folder = run_dir / "results"
     folder.mkdir(exist_ok=True)
     table = {name: np.ascontiguousarray(novelty) for name, novelty in novelties.items()}

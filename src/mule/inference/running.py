@@ -1,11 +1,11 @@
-"""A trained run over a side of the data: what it says about every actor, computed once and cached in the run's folder.
+"""Run a trained network on every actor of a side, once; cache its outputs in the run's folder.
 
 run ─▶ model ─┬─ outputs h ─▶ evidence, logits
 side ─ batches┘─ features before the last linear layer, and that layer
               └─ outputs of further passes with dropout on
 
-Passes with dropout cost little more than one: modules before the first dropout always give the same result, so their
-outputs of the first pass are reused.
+Passes with dropout cost little more than one: modules before the first dropout always give the same result,
+so their outputs of the first pass are reused.
 """
 
 import json

@@ -32,7 +32,10 @@ class ScoreRule(Protocol):
         ...
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Learn from known actors: those of training, and those of validation, on which no weight was trained."""
+        """Learn from known actors.
+
+        Those of training, and those of validation, on which no weight was trained.
+        """
         ...
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
@@ -85,7 +88,9 @@ COMBINED_SCORES = (
         if name != DECIDING_SCORE
     ),
 )
-"""−Σ log p of the scores in brackets, with p-values on held-out known actors. A score named twice weighs twice.
+"""−Σ log p of the scores in brackets, with p-values on held-out known actors.
+
+A score named twice weighs twice.
 
 Any other combination of score names works too.
 """
@@ -206,7 +211,8 @@ def _require_meaning(score: str, outputs: SideOutputs) -> None:
 class FisherRule:
     """Fisher's combination −Σ log p of several scores.
 
-    Each p-value is computed on held-out known actors, with an exponential tail, so no score dominates by its scale.
+    Each p-value is computed on held-out known actors, with an exponential tail, so no score dominates by its
+    scale.
     """
 
     parts: Sequence[ScoreRule]

@@ -1,9 +1,11 @@
-"""The sides of an experiment's data: batches in a fixed order, the same for every system, and the truth about the actors.
+"""The sides of an experiment's data.
+
+Batches in a fixed order, the same for every system, and the truth about the actors.
 
     Stage   train, val, test-uniform, test-biased, test-counter      table   train, val, test
 
-Every side, training included, shows whole frames without random augmentation: a score must learn from actors that look
-like those it judges.
+Every side, training included, shows whole frames without random augmentation: a score must learn from actors
+that look like those it judges.
 """
 
 import hashlib
@@ -96,7 +98,10 @@ class ActorRows:
     """None if nobody is novel."""
     objects: ClipObjects | None = None
     map_times: ActorTable | None = None
-    """The table whose key times the cached maps cover; None is `actors`. Splits of one table share its maps."""
+    """The table whose key times the cached maps cover; None is `actors`.
+
+    Splits of one table share its maps.
+    """
 
 
 def sides_under_test(experiment: Experiment) -> tuple[str, ...]:
@@ -181,7 +186,10 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
 def key_frame(
     experiment: Experiment, side: str, clip: tuple[int, ClipName], *, test_clips: int | None = None
 ) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The key frame of a clip, given by its position in the side and its name; for a whole video the middle frame."""
+    """The key frame of a clip, given by its position in the side and its name.
+
+    For a whole video the middle frame.
+    """
     data, (position, name) = experiment.data, clip
     if isinstance(data, StageData):
         rendered = _rendered(data, side, test_clips, lambda _: None)
@@ -224,8 +232,8 @@ def table_side(
 ) -> SideBatches:
     """Build a side from rows of a table, as the network of the experiment sees them.
 
-    A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data have
-    no cached maps, so a network that was trained on Stage always sees pixels.
+    A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data
+    have no cached maps, so a network that was trained on Stage always sees pixels.
 
     Args:
         experiment: says how clips are read and what the network sees.
@@ -268,7 +276,8 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
     """The annotated actors of a side, and which of them are novel.
 
-    Where a split reserves some novel actions for choosing and others for reporting, the test has only the latter.
+    Where a split reserves some novel actions for choosing and others for reporting, the test has only the
+    latter.
     """
     if name not in TABLE_TESTS:
         actors = (sides.train if name == TRAIN else sides.val).actors

@@ -5,8 +5,8 @@
     evidence  fused along the track (`evidence/fusion.py`): many looks are surer than one
     rivals    the mean of the looks' outputs and features, so they see the same looks
 
-A track of one look equals that look. Scores learn from single looks, of which there are many; thresholds and p-values
-come from held-out tracks with the same number of looks.
+A track of one look equals that look. Scores learn from single looks, of which there are many; thresholds and
+p-values come from held-out tracks with the same number of looks.
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ By = Literal["look", "track"]
 def by_track(outputs: SideOutputs, *, most_looks: int | None = None) -> SideOutputs:
     """The same outputs with one row per track.
 
-    A track has every label that one of its looks has; its clip and box are those of the first look. The number of looks
-    does not change which tracks there are; a shorter track uses all its looks.
+    A track has every label that one of its looks has; its clip and box are those of the first look. The
+    number of looks does not change which tracks there are; a shorter track uses all its looks.
 
     Args:
         outputs: one row per look.

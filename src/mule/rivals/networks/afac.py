@@ -3,7 +3,7 @@
 Re-implemented from the paper's description; no code or layer sizes were published. Read for one actor:
 
     cells of the actor's box ── n attention maps ──▶ n observations ── per action ──▶ one feature per action
-                                                                                          │ actions look at each other
+                                                                                          │ actions attend to each other
                                                                           own weights ◀───┘  ─▶ one logit per action
 """
 
@@ -19,11 +19,11 @@ from mule.rivals.scores.logits import relu_evidence
 
 
 class AfacHead(nn.Module):
-    """Each action is judged on a feature of its own, a mixture of observations of the actor.
+    """Decides each action from a feature of its own, a mixture of observations of the actor.
 
-    Attention over cells makes observation n: o_n = Σ softmax(w_n · x) · V x. Attention over observations makes
-    the feature of action c: f_c = Σ softmax(q_c · o_n / √d) · o_n. Correlations: actions attend to each other's
-    features, and the answer is added. The logit of c is w_c · f_c + b_c, weights of its own.
+    Attention over cells makes observation n: o_n = Σ softmax(w_n · x) · V x. Attention over observations
+    makes the feature of action c: f_c = Σ softmax(q_c · o_n / √d) · o_n. Correlations: actions attend to each
+    other's features, and the result is added. The logit of c is w_c · f_c + b_c, with weights of its own.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AfacModel(nn.Module):
         self.head = AfacHead(channels, num_classes, width=width, num_observations=num_observations)
 
     def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
-        """A logit per actor and action; evidence by the paper's rule for rivals."""
+        """One logit per actor and action; evidence by the paper's rule for rivals."""
 
         def cells(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
             volume = box_volumes(features[part], boxes_xyxy_px, clip_index, sampling=self.sampling)

@@ -1,12 +1,15 @@
-"""Asynchronous interaction aggregation (Tang et al., ECCV 2020): actors ask persons, objects and memory in turn.
+"""Asynchronous interaction aggregation (Tang et al., ECCV 2020).
 
-    block X in {P, O, M}:  q = actor, k = v = what is asked;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
+Actors attend to persons, objects and memory in turn.
 
-`serial` chains P, O, M, P, O, M. `dense_serial` gives each block from the third on a learned mixture of all earlier
-outputs. `parallel` adds the answers of one P, one O and one M block. Without memory the M blocks are left out.
+    block X in {P, O, M}:  q = actor, k = v = what it attends to;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
 
-Differences from the released code: an empty place is never attended to (there, clips are padded with zeros that
-take part), and an actor whose clip has no objects, or that nothing is remembered for, keeps its query unchanged.
+`serial` chains P, O, M, P, O, M. `dense_serial` gives each block from the third on a learned mixture of all
+earlier outputs. `parallel` adds the outputs of one P, one O and one M block. Without memory there are no M
+blocks.
+
+Differences from the released code: an empty place is never attended to (there, clips are padded with zeros
+that take part), and an actor whose clip has no objects or no memory keeps its query unchanged.
 """
 
 from dataclasses import dataclass
@@ -27,22 +30,22 @@ EARLIER_START = (
     -5 * 2.302585092994046
 )  # softmax starts at the latest output; an earlier one has a weight of 1e-5
 MEMORY_SPAN = 61
-"""Seconds of memory that can be told apart: the key time and 30 on each side."""
+"""Seconds of memory, told apart by an embedding: the key time and 30 on each side."""
 
 
 @dataclass(frozen=True)
 class RememberedActors:
-    """Actors of the same video at other times: what the asynchronous memory has of them."""
+    """Actors of the same video at other times, from the asynchronous memory."""
 
     features: Float[Tensor, "remembered channels"]
     clip_index: Int[Tensor, " remembered"]
-    """The clip of the batch they are remembered for."""
+    """The clip of the batch that they belong to."""
     offset_s: Int[Tensor, " remembered"]
     """How many seconds after the clip's key time; from −30 to 30."""
 
 
 class InteractionBlock(nn.Module):
-    """One question to one kind of thing; the answer starts at zero, so a new block changes nothing."""
+    """Attention to one kind of thing; its output starts at zero, so a new block changes nothing."""
 
     def __init__(self, width: int, *, dropout: float) -> None:
         super().__init__()
@@ -138,7 +141,7 @@ class AiaRelations(nn.Module):
         half = MEMORY_SPAN // 2
         if len(memory.offset_s) and int(memory.offset_s.abs().max()) > half:
             raise ShapeError(
-                f"what is remembered must lie within {half} s of the key time; got offsets from "
+                f"memory must lie within {half} s of the key time; got offsets from "
                 f"{int(memory.offset_s.min())} to {int(memory.offset_s.max())} s."
             )
         features = self.reduce["memory"](memory.features) + offset(memory.offset_s + half)

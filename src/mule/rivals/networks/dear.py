@@ -6,9 +6,9 @@
                                                 ├─ h₁: 3 × 3 × 3 of shuffled frames ──▶ evidence
                                                 └─ h₂: 1 × 3 × 3 ─────────────────────▶ evidence
 
-Contrastive evidence debiasing: f, which sees motion, learns to be independent (HSIC) of h₁ and h₂, which cannot see
-it, while these learn to depend on f. With features that have no time left (a pooled or cached map), h₁ sees what f
-sees, and DEAR is reduced to its evidential head and calibration.
+Contrastive evidence debiasing: f, which sees motion, learns to be independent (HSIC) of h₁ and h₂, which
+cannot see it, while these learn to depend on f. With features without a time axis (a pooled or cached map),
+h₁ sees what f sees, and DEAR is reduced to its evidential head and calibration.
 """
 
 from collections.abc import Sequence
@@ -43,13 +43,13 @@ class DearOutput(ModelOutput):
     branches: Branches | None = None
 
     def of_clips(self) -> "DearOutput":
-        """What is said of each clip; in each branch its own strongest actors speak."""
-        said = cast(DearOutput, ModelOutput.of_clips(replace(self, branches=None)))
+        """The output of each clip; each branch takes its own strongest actors."""
+        output = cast(DearOutput, ModelOutput.of_clips(replace(self, branches=None)))
         if self.branches is None:
-            return said
+            return output
         num_classes = self.outputs.shape[1]
         return replace(
-            said,
+            output,
             branches=tuple(
                 of_strongest(each, strongest_actors(each, self.actor_clip_index, num_classes=num_classes))
                 for each in self.branches
@@ -106,7 +106,7 @@ class DearModel(nn.Module):
         self.still = ConvBranch(channels, width, num_classes, kernel=(1, 3, 3))
 
     def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> DearOutput:
-        """Evidence for each action; nothing speaks against one, as the Dirichlet has it."""
+        """Evidence for each action; a Dirichlet has no evidence against one."""
 
         def volumes(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
             maps = features[part] if self.sees_time else features[part].without_time()
@@ -137,10 +137,12 @@ def dear_loss(
     progress: float,
     debiasing: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """Evidential loss, calibration (AvU) and, weighted by `debiasing`, the debiasing branches; mean over actors.
+    """Evidential loss, calibration (AvU) and, weighted by `debiasing`, the debiasing branches.
 
-    `progress` runs from 0 to 1 over the training: early on calibration makes wrong answers unsure, later right
-    ones sure.
+    Mean over actors.
+
+    `progress` runs from 0 to 1 over the training: calibration first makes wrong answers unsure, later right
+    answers sure.
     """
     evidence = exp_evidence(output.outputs)
     weight = exponential_annealing(progress, num_epochs=1.0)
@@ -154,10 +156,10 @@ def dear_loss(
 
 
 def debiasing_loss(branches: Branches, targets: Shaped[Tensor, "actors classes"]) -> Float[Tensor, ""]:
-    """Each branch learns the actions; f leaves what h₁ and h₂ say (+HSIC), these follow f (−HSIC).
+    """Each branch learns the actions; f moves away from h₁ and h₂ (+HSIC), which follow f (−HSIC).
 
-    RBF kernels of α with σ = √K, the biased estimate, none below four actors. Each side sees the other as given,
-    which is the alternation of the paper in one step.
+    RBF kernels of α with σ = √K, the biased estimate, skipped below four actors. Each side treats the other
+    as constant, which does the alternation of the paper in one step.
     """
     evidence = [exp_evidence(each) for each in branches]
     loss = torch.stack([dirichlet_log_loss(each, targets).mean() for each in evidence]).sum()

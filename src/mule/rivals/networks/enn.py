@@ -20,10 +20,12 @@ ANNEALED_SHARE = 0.2
 
 
 class DirichletHead(nn.Module):
-    """One linear layer whose outputs become evidence for each action, e = softplus(h); none speaks against one.
+    """One linear layer whose outputs become evidence for each action, e = softplus(h).
 
-    The published examples use ReLU, under which an action whose output once falls below zero for every actor is never
-    learnt again. Softplus, which the authors' code offers too, has no such end.
+    There is no evidence against one.
+
+    The published examples use ReLU: once the output of an action is below zero for every actor, the action is
+    never learned again. Softplus, which the authors' code offers too, has no such dead end.
     """
 
     def __init__(self, dim: int, num_classes: int) -> None:
@@ -35,7 +37,7 @@ class DirichletHead(nn.Module):
         return self.linear(relations)
 
     def evidence_from(self, outputs: Float[Tensor, "actors classes"]) -> Evidence:
-        """The evidence that raw outputs stand for."""
+        """The evidence of raw outputs."""
         positive = F.softplus(outputs.float())
         return Evidence(positive=positive, negative=torch.zeros_like(positive))
 
@@ -43,13 +45,16 @@ class DirichletHead(nn.Module):
 def enn_loss(
     output: ModelOutput, targets: Shaped[Tensor, "actors classes"], *, progress: float
 ) -> Float[Tensor, ""]:
-    """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence; mean over actors.
+    """Expected cross-entropy (their Eq. 4, the paper's Eq. 11) plus the annealed KL of misleading evidence.
 
-    Sensoy et al. prefer the expected squared error, their Eq. 5. Next to it the KL of this many actions outweighs the
-    error: all evidence goes before any action is learnt.
+    Mean over actors.
 
-    `progress` runs from 0 to 1 over the training. An actor with several actions has several ones in its target,
-    which the Dirichlet, whose probabilities sum to one, cannot meet: what the paper holds against it.
+    Sensoy et al. prefer the expected squared error, their Eq. 5. With this many actions the KL would outweigh
+    it: all evidence vanishes before any action is learned.
+
+    `progress` runs from 0 to 1 over the training. An actor with several actions has several ones in its
+    target, which a Dirichlet cannot match, since its probabilities sum to one. This is the paper's objection
+    to it.
     """
     evidence = output.evidence.positive
     annealed = linear_annealing(progress, num_epochs=ANNEALED_SHARE)
@@ -58,7 +63,7 @@ def enn_loss(
 
 
 def dirichlet_vacuity_novelty(evidence: Evidence) -> Novelty:
-    """The mass that no action has claimed, u = K/S with S = Σ(e + 1); what ENN and DEAR call uncertainty."""
+    """Vacuity u = K/S with S = Σ(e + 1): the mass without evidence, which ENN and DEAR call uncertainty."""
     alpha, total = dirichlet_parameters(evidence.positive)
     rank = -torch.log(total.squeeze(-1) / alpha.shape[-1])
     return Novelty(value=rank.exp(), rank=rank)

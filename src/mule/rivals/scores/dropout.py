@@ -1,10 +1,11 @@
 """Novelty from several passes with dropout, read as samples of the network (Gal and Ghahramani 2016).
 
-Each pass t gives σ(h_tc), the probability of action c; the multi-label case has one Bernoulli per class where the
-papers have one softmax. Where a network is sure, σ rounds to 0 or 1 in every pass; the spread is therefore computed
-with logarithms, so that sure actors still differ.
+Each pass t gives σ(h_tc), the probability of action c; the multi-label case has one Bernoulli per class where
+the papers have one softmax. Where a network is sure, σ rounds to 0 or 1 in every pass; the spread is
+therefore computed with logarithms, so that sure actors still differ.
 
-Informed Democracy: output neurons vote on novelty by their uncertainty, but only those informed about the leader.
+Informed Democracy: output neurons vote on novelty by their uncertainty, but only those informed about the
+leader.
 """
 
 import math
@@ -127,20 +128,20 @@ def _require_passes(dropout_logits: Float[Tensor, "passes actors classes"]) -> N
 class InformedDemocracy(OutputScore):
     """Mean uncertainty of the leader's council, ν(x) = mean over j in C(leader) of Var_t σ(h_tj) (Roitberg et al. 2018).
 
-    Re-implemented from the paper's description, not from its code. With dropout, every output neuron has a mean and a
-    variance over passes. The *leader* is the class of highest mean. Only neurons that can tell novel from known when this
-    leader wins may vote: its *council*, chosen on training actors.
+    Re-implemented from the paper's description, not from its code. With dropout, every output neuron has a
+    mean and a variance over passes. The *leader* is the class of highest mean. Only neurons that can tell
+    novel from known when this leader wins may vote: its *council*, chosen on training actors.
 
-    The choice of the council for several labels, and the bound of 0.001, are our reading. An actor is *rightly led* if it
-    does the leading action, *wrongly led* if not. Neuron j sits in the council of leader i if, among training actors led
-    by i, its mean variance
+    The choice of the council for several labels, and the bound of 0.001, are our reading. An actor is
+    *rightly led* if it does the leading action, *wrongly led* if not. Neuron j sits in the council of leader
+    i if, among training actors led by i, its mean variance
 
     * is at most `most_variance` over the rightly led: it is calm when the leader is right; and
     * is higher over the wrongly led: it is upset when the leader is wrong. This test is skipped for a leader that is never
       wrong in training.
 
-    All neurons vote on a leader that was never right in training or has an empty council; `num_uninformed` counts such
-    leaders. The value is 4·ν, which is at most 1; the rank is log ν.
+    All neurons vote on a leader that was never right in training or has an empty council; `num_uninformed`
+    counts such leaders. The value is 4·ν, which is at most 1; the rank is log ν.
     """
 
     council: Tensor

@@ -25,17 +25,17 @@ class ViM(OutputScore):
 
         novelty = α·‖x^⊥‖ − energy(h)        x = f − o,  o = −W⁺b, where the logits are nearest to 0
 
-    x^⊥ is what is left of x outside the principal subspace: the D' leading eigenvectors of Σ x xᵀ over training
-    actors. α makes the mean virtual logit equal to the mean largest real one over training actors.
+    x^⊥ is what is left of x outside the principal subspace: the D' leading eigenvectors of Σ x xᵀ over
+    training actors. α makes the mean virtual logit equal to the mean largest real one over training actors.
 
     * ``energy="softmax"`` is the paper's: energy = log Σ e^h, α = mean max h / mean ‖x^⊥‖; the value is the softmax
       share of the virtual class.
     * ``energy="joint"`` is our reading for several labels: energy = Σ log(1 + e^h) (JointEnergy), and α matches the
-      mean of max log(1 + e^h), the same where networks are confident and never below 0. The value is the logistic
-      function of the novelty.
+      mean of max log(1 + e^h), the same where networks are confident and never below 0. The value is the
+      logistic function of the novelty.
 
-    D' is `principal_dim`; by default as in the authors' code, 1000 for 2048 dimensions or more and 512 for 768 or
-    more. Ours for fewer: half of them; and never more than half as many as there are training actors.
+    D' is `principal_dim`; by default as in the authors' code, 1000 for 2048 dimensions or more and 512 for
+    768 or more. Ours for fewer: half of them; and never more than half as many as there are training actors.
     """
 
     origin: Tensor
@@ -106,7 +106,10 @@ class ViMResidual(ViM):
 
 
 def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float[Tensor, "dim directions"]:
-    """The leading eigenvectors of Σ x xᵀ; with fewer actors than dimensions, from a singular value decomposition."""
+    """The leading eigenvectors of Σ x xᵀ.
+
+    With fewer actors than dimensions, from a singular value decomposition.
+    """
     if len(moved) < moved.shape[1]:
         return torch.linalg.svd(moved, full_matrices=False).Vh[:number].T.contiguous()
     directions = torch.linalg.eigh(moved.T @ moved / len(moved)).eigenvectors
@@ -114,7 +117,10 @@ def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float
 
 
 def usual_principal_dim(dim: int) -> int:
-    """The default dimension of the principal subspace: 1000 or 512 as in the authors' code, or half of `dim`."""
+    """The default dimension of the principal subspace.
+
+    1000 or 512 as in the authors' code, or half of `dim`.
+    """
     if dim >= 2048:
         return 1000
     return 512 if dim >= 768 else dim // 2
@@ -123,13 +129,14 @@ def usual_principal_dim(dim: int) -> int:
 class Mahalanobis(OutputScore):
     """The distance of a feature to the nearest class: min_c √((f − μ_c)ᵀ Σ⁻¹ (f − μ_c)) (Lee et al. 2018).
 
-    Our reading for several labels is that of Wang et al. (2021): μ_c is the mean over the training actors that do c,
-    and Σ the mean of (f − μ_c)(f − μ_c)ᵀ over all pairs of a training actor and an action it does. Classes nobody
-    does have no mean. Σ is shrunk towards its mean variance, (1 − s)·Σ + s·tr(Σ)/D·I, with Ledoit and Wolf's s for
-    these pairs, so it can be inverted when there are fewer actors than dimensions. Only the last layer's features
-    are used and pixels are not perturbed.
+    Our reading for several labels is that of Wang et al. (2021): μ_c is the mean over the training actors
+    that do c, and Σ the mean of (f − μ_c)(f − μ_c)ᵀ over all pairs of a training actor and an action it does.
+    Classes nobody does have no mean. Σ is shrunk towards its mean variance, (1 − s)·Σ + s·tr(Σ)/D·I, with
+    Ledoit and Wolf's s for these pairs, so it can be inverted when there are fewer actors than dimensions.
+    Only the last layer's features are used and pixels are not perturbed.
 
-    The value is the share of a Gaussian that lies nearer to its mean, the χ² distribution at the squared distance.
+    The value is the share of a Gaussian that lies nearer to its mean, the χ² distribution at the squared
+    distance.
     """
 
     centre: Tensor

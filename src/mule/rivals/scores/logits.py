@@ -72,8 +72,8 @@ def joint_energy_novelty(logits: Float[Tensor, "actors classes"]) -> Novelty:
 def max_softmax_novelty(logits: Float[Tensor, "actors classes"]) -> Novelty:
     """The lack of a confident class under the softmax (Hendrycks and Gimpel 2017).
 
-    1 − max_c p_c with p = softmax(h). The rank is the log-odds log((1 − p)/p) = logsumexp over the other classes
-    − max h, which still varies where p rounds to 1.
+    1 − max_c p_c with p = softmax(h). The rank is the log-odds log((1 − p)/p) = logsumexp over the other
+    classes − max h, which still varies where p rounds to 1.
     """
     if logits.shape[1] < 2:
         raise RangeError(
@@ -104,8 +104,9 @@ def _top_and_others(
 def relu_evidence(logits: Float[Tensor, "actors classes"]) -> Evidence:
     """Evidence of a network that was not trained to give any: α = ReLU(h) + 1, so e⁺ = ReLU(h).
 
-    The paper defines the positive evidence only. A rival has one signed output per class, so we read a negative output as
-    evidence against the action: e⁻ = ReLU(−h). With e⁻ = 0, NE would be the same for everybody and PNE would equal PE.
+    The paper defines the positive evidence only. A rival has one signed output per class, so we read a
+    negative output as evidence against the action: e⁻ = ReLU(−h). With e⁻ = 0, NE would be the same for
+    everybody and PNE would equal PE.
     """
     wide = logits.double()
     return Evidence(positive=wide.relu(), negative=(-wide).relu())
@@ -128,15 +129,15 @@ NOVELTY_OF_LOGITS: Mapping[Probability, Callable[[Tensor], Novelty]] = {
 class Odin(OutputScore):
     """1 − max_c S_c(x̃; T) with x̃ = x + ε·sign(∇_x log max_c S_c(x; T)) (ODIN, Liang et al. 2018).
 
-    S is the softmax, or one sigmoid per class in the multi-label form (Wang et al. 2021), of the logits over the
-    temperature T. ODIN moves the pixels; a pixel belongs to every actor of its clip, and stored outputs have no
-    pixels. Our reading for actors moves the *feature*, x = f: exact for what lies behind it, which is the linear
-    read-out or any `head` from features to logits. ε is therefore in units of the features.
+    S is the softmax, or one sigmoid per class in the multi-label form (Wang et al. 2021), of the logits over
+    the temperature T. ODIN moves the pixels; a pixel belongs to every actor of its clip, and stored outputs
+    have no pixels. Our reading for actors moves the *feature*, x = f: exact for what lies behind it, which is
+    the linear read-out or any `head` from features to logits. ε is therefore in units of the features.
 
-    The step follows the log-odds of the most probable class, which has the sign of log S everywhere and does not
-    vanish where S rounds to 1. Defaults: ε = 0.0014 and, for the softmax, T = 1000 (Liang et al.); for sigmoids
-    T = 1 (Wang et al., whose default of ε = 0 leaves `max_sigmoid_novelty`). Neither is tuned, as tuning would need
-    novel actors.
+    The step follows the log-odds of the most probable class, which has the sign of log S everywhere and does
+    not vanish where S rounds to 1. Defaults: ε = 0.0014 and, for the softmax, T = 1000 (Liang et al.); for
+    sigmoids T = 1 (Wang et al., whose default of ε = 0 leaves `max_sigmoid_novelty`). Neither is tuned, as
+    tuning would need novel actors.
     """
 
     def __init__(
@@ -183,18 +184,20 @@ class OpenMax(OutputScore):
 
         v̂_c = v_c·(1 − w_c·α_c)      v̂_unknown = Σ_c v_c − v̂_c      novelty = softmax(v̂_unknown, v̂_1, …, v̂_K)_unknown
 
-    α_c = (A + 1 − i)/A for the class at place i of the `num_revised` = A largest logits, 0 for the others. w_c is
-    the Weibull probability that an actor of class c is nearer to its mean activation vector (MAV) than this one,
-    with the distance ‖v − MAV_c‖/200 + cosine distance; the Weibull is fitted to the `tail_size` largest
-    distances of training actors. Original: A = 10, tail 20; DEAR uses A = 1.
+    α_c = (A + 1 − i)/A for the class at place i of the `num_revised` = A largest logits, 0 for the others.
+    w_c is the Weibull probability that an actor of class c is nearer to its mean activation vector (MAV) than
+    this one, with the distance ‖v − MAV_c‖/200 + cosine distance; the Weibull is fitted to the `tail_size`
+    largest distances of training actors. Original: A = 10, tail 20; DEAR uses A = 1.
 
-    Our reading for several labels. An actor is *recognised* as c if it does c and its logit is above 0. MAV and tail
-    of c come from its recognised training actors; if there are fewer than three, from all that do c; if those are
-    fewer than three too, or all equally far, the class is never revised (w_c = 0) and `num_unrevised` counts it.
+    Our reading for several labels. An actor is *recognised* as c if it does c and its logit is above 0. MAV
+    and tail of c come from its recognised training actors; if there are fewer than three, from all that do c;
+    if those are fewer than three too, or all equally far, the class is never revised (w_c = 0) and
+    `num_unrevised` counts it.
 
-    Revision assumes logits above zero: a negative v_c *rises* to v̂_c and the unknown class loses. Networks with one
-    sigmoid per class give mostly negative logits. `activations="above_least"` first subtracts each actor's smallest
-    logit, which a softmax cannot see, so that revision always feeds the unknown class; ``"as_given"`` is the letter.
+    Revision assumes logits above zero: a negative v_c *rises* to v̂_c and the unknown class loses. Networks
+    with one sigmoid per class give mostly negative logits. `activations="above_least"` first subtracts each
+    actor's smallest logit, which a softmax cannot see, so that revision always feeds the unknown class;
+    ``"as_given"`` is the letter.
 
     The rank is the log-odds of the unknown class, v̂_unknown − logsumexp(v̂).
     """
@@ -278,9 +281,9 @@ def eucos_distance(
 def weibull_tail(tail: Float[np.ndarray, " distances"]) -> tuple[float, float]:
     """Where and how wide the Weibull of these distances is, by maximum likelihood, as libMR's fit_high.
 
-    libMR fits shape k and scale λ to x = d − min d + 10,000. If x is Weibull then log x is Gumbel (of minima) with
-    location log λ and spread 1/k; both are given here for 10,000·log(x / 10,000), which is near d − min d, because
-    k itself is so large that fitting it directly is ill-conditioned.
+    libMR fits shape k and scale λ to x = d − min d + 10,000. If x is Weibull then log x is Gumbel (of minima)
+    with location log λ and spread 1/k; both are given here for 10,000·log(x / 10,000), which is near d − min
+    d, because k itself is so large that fitting it directly is ill-conditioned.
     """
     location, spread = gumbel_l.fit(TRANSLATION * np.log1p((tail - tail.min()) / TRANSLATION))
     return float(location), float(spread)

@@ -1,4 +1,7 @@
-"""The outputs that a forward pass stores, and a novelty score on them: what it needs, how it learns, larger is more novel."""
+"""The outputs that a forward pass stores, and a novelty score on them.
+
+What it needs, how it learns, larger is more novel.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,8 +50,9 @@ class LinearReadout:
 class StoredOutputs:
     """What one forward pass stores about each actor.
 
-    `logits` are the raw outputs h; `features` are the inputs of the last linear layer, `readout`; `dropout_logits` are the
-    raw outputs of further passes with dropout. Each score names which of these it needs.
+    `logits` are the raw outputs h; `features` are the inputs of the last linear layer, `readout`;
+    `dropout_logits` are the raw outputs of further passes with dropout. Each score names which of these it
+    needs.
     """
 
     logits: Float[Tensor, "actors classes"]
@@ -161,9 +165,10 @@ def _require_same_layer(
 class OutputScore(nn.Module, ABC):
     """Measure how novel each actor is from stored outputs; larger is more novel.
 
-    `needs` names what the forward pass must store, so a comparison can check before it starts. A score that `learns` must
-    be fitted on known training actors. What it learns lives in buffers, whose sizes depend on the actors: `state_dict`
-    saves them and `load_state_dict` restores them, also into a score that was never fitted.
+    `needs` names what the forward pass must store, so a comparison can check before it starts. A score that
+    `learns` must be fitted on known training actors. What it learns lives in buffers, whose sizes depend on
+    the actors: `state_dict` saves them and `load_state_dict` restores them, also into a score that was never
+    fitted.
     """
 
     is_fitted: Tensor
