@@ -19,7 +19,7 @@ from rich.table import Table
 from examples.builtin_scores import metrics, p_value_of, takes, watched
 from examples.builtin_takes import Cast, TrueActor, Truth, matched, mixed_take, write_take
 from mule.video.sources import video_source
-from mule.watching.engine.bundle import BUILTIN, THUMBNAILS, Bundle, read_bundle
+from mule.watching.engine.bundle import BUILTIN, Bundle, read_bundle
 from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Moment, SeenActor
 from mule.watching.outputs.results import recorded, write_outputs
@@ -82,7 +82,7 @@ def watch(bundle: Bundle, video: Path) -> list[Moment]:
     """The moments of the video; page, video and summary are written beside them."""
     found = open_watch(video, bundle, settings=WatchSettings(every_s=bundle.card.every_s))
     moments = list(recorded(found, FOLDER / "watched"))
-    write_outputs(FOLDER / "watched", video_source(video), memory=bundle.folder / THUMBNAILS)
+    write_outputs(FOLDER / "watched", video_source(video), thumbnails=bundle.thumbnails)
     return moments
 
 

@@ -23,6 +23,7 @@ import torch
 from examples.builtin_decisions import record
 from examples.builtin_scores import metrics, takes, watched
 from examples.builtin_takes import Truth, matched
+from examples.calibrating import WatchedActors
 from examples.train_detector import (
     CLASSES,
     SHORT_SIDE_PX,
@@ -42,14 +43,13 @@ from mule.watching.engine.bundle import (
     DETECTOR,
     EXPERIMENT,
     MEMORY,
-    THUMBNAILS,
     Bundle,
     read_bundle,
     write_bundle,
 )
-from mule.watching.engine.calibrating import WatchedActors
 from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import Moment
+from mule.watching.thumbnails import THUMBNAILS
 
 NUM_TAKES, TRAIN_SEED, TAKE_SECONDS = 320, 100, 24
 FIRST_VAL, FIRST_TEST = 285, 310
@@ -200,10 +200,9 @@ def calibrate(work: Path) -> Bundle:
         ),
         held_out=held_out,
         remembered=read_memory(work / "bundle" / MEMORY, model=first.card.weights_sha256),
-        thumbnails={
-            path.name: path.read_bytes() for path in sorted((work / "bundle" / THUMBNAILS).iterdir())
-        },
+        thumbnails={},
     )
+    shutil.copyfile(work / "bundle" / THUMBNAILS, parts / THUMBNAILS)
     shutil.copyfile(work / DETECTOR, parts / DETECTOR)
     forget_places(parts / EXPERIMENT)
     parts.rename(out)

@@ -28,7 +28,7 @@ def made_outputs(num_actors: int, *, seed: int, kind: EvidenceKind = "tied", shi
         outputs=outputs,
         evidence=Evidence(exp_evidence(logits), exp_evidence(-logits)),
         features=features,
-        looks=torch.randn(num_actors, 5, generator=generator) + 2,
+        backbone_features=torch.randn(num_actors, 5, generator=generator) + 2,
         readout=None,
         dropout_logits=None,
         labels=labels,

@@ -8,7 +8,7 @@ import pytest
 from mule.core.config import load_experiment
 from mule.memory.files import read_memory
 from mule.training.build import load_run
-from mule.watching.engine.watch import watch
+from mule.watching.watch import watch
 
 SAVED = Path(__file__).parent / "saved"
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mule.objective.primal_dual import Constraint, Objective, PrimalDual
     from mule.video.reading import frames_at, read_clips
     from mule.video.sources import video_source
-    from mule.watching.engine.watch import watch
+    from mule.watching.watch import watch
 
 __version__ = "0.1.0"
 
@@ -95,7 +95,7 @@ _MODULE_OF = {
     "evaluate_open_set": "evaluation.open_set",
     "evaluate_ava": "evaluation.ava",
     "mean_average_precision": "evaluation.mean_ap",
-    "watch": "watching.engine.watch",
+    "watch": "watching.watch",
     "video_source": "video.sources",
     "read_clips": "video.reading",
     "frames_at": "video.reading",

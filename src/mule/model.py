@@ -34,7 +34,7 @@ from mule.relations.aco import SceneFeatures
 
 @runtime_checkable
 class Relations(Protocol):
-    """What turns actors, context and objects into one feature per actor."""
+    """Turns actors, context and objects into one feature per actor."""
 
     @property
     def dim(self) -> int:
@@ -42,26 +42,26 @@ class Relations(Protocol):
         ...
 
     def __call__(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
-        """One relational feature per actor."""
+        """Return one relational feature per actor."""
         ...
 
 
 @runtime_checkable
 class Head(Protocol):
-    """What turns a feature into raw outputs, and these into evidence."""
+    """Turns a feature into raw outputs, and raw outputs into evidence."""
 
     def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
-        """The raw outputs h."""
+        """Return the raw outputs h."""
         ...
 
     def evidence_from(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
-        """The evidence that raw outputs stand for."""
+        """Return the evidence that raw outputs stand for."""
         ...
 
 
 @dataclass(frozen=True)
 class SceneBoxes:
-    """Where the actors and objects of a batch are, in pixels of the network's input, and in which clip."""
+    """The boxes of the actors and objects of a batch, in pixels of the network's input, and the clip of each."""
 
     actors_xyxy_px: Float[Tensor, "actors 4"]
     actor_clip_index: Int[Tensor, " actors"]
@@ -78,21 +78,21 @@ class SceneBoxes:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What a model says of each actor, and what training and scores need beside it."""
+    """A model's output for each actor, with what training and scores need besides."""
 
     outputs: Float[Tensor, "actors outputs"]
     """h: the raw outputs of the last layer."""
     evidence: Evidence
     features: Float[Tensor, "actors dim"]
-    """What the last layer saw."""
+    """The input of the last layer."""
     context: Float[Tensor, "clips channels"]
     """σ(X): the scene of each clip, its map averaged over cells."""
     actor_clip_index: Int[Tensor, " actors"]
 
     def of_clips(self) -> "ModelOutput":
-        """What is said of each clip that has actors, in one row: of each action by the actor who does it most surely.
+        """Return one row per clip that has actors: for each action, the output of the actor most sure to do it.
 
-        A clip's feature is the mean of its actors'; no last layer makes the outputs of it.
+        A clip's feature is the mean of its actors' features; the outputs are not a linear function of it.
         """
         clips, clip = self.actor_clip_index.unique(return_inverse=True)
         strongest = strongest_actors(
@@ -119,7 +119,7 @@ class PooledActors(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
-        """The features of the actors as they are."""
+        """Return the features of the actors as they are."""
         return self.dropout(scene.actors)
 
 
@@ -141,12 +141,15 @@ class RelationModel(nn.Module):
         self.sampling = sampling
 
     def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
-        """What is said of each actor. Clips of one size share their maps; they are numbered from first to last."""
-        return self.decided(self.scene(features, boxes))
+        """Return the output for each actor. Clips of one size share a map; clips are numbered from first to last."""
+        scene = self.scene(features, boxes)
+        return self._output(self.relations(scene), scene)
 
     def decided(self, scene: SceneFeatures) -> ModelOutput:
-        """What is said of each actor of a scene."""
-        related = self.relations(scene)
+        """Return the output for each actor of a pooled scene."""
+        return self._output(self.relations(scene), scene)
+
+    def _output(self, related: Float[Tensor, "actors dim"], scene: SceneFeatures) -> ModelOutput:
         outputs = self.head.outputs(related)
         return ModelOutput(
             outputs=outputs,
@@ -157,7 +160,7 @@ class RelationModel(nn.Module):
         )
 
     def scene(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> SceneFeatures:
-        """Context, actors and objects, as pooled from the maps."""
+        """Pool context, actors and objects from the maps."""
         contexts = [self._context(each) for each in features]
 
         def pooled(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
@@ -188,9 +191,9 @@ def per_box(
     clip_index: Int[Tensor, " boxes"],
     pool: Callable[[int, Tensor, Tensor], Tensor],
 ) -> Float[Tensor, "boxes ..."]:
-    """What `pool` makes of each box, in order of the boxes, though the maps come in parts of different size.
+    """Pool each box from maps that come in parts of different size; results are in the order of the boxes.
 
-    `pool(part, boxes, clip_index)` sees the boxes of one part, and their clips as numbered within it.
+    `pool(part, boxes, clip_index)` gets the boxes of one part, and their clips as numbered within that part.
     """
     parts: list[Tensor] = []
     rows: list[Tensor] = []
@@ -211,7 +214,7 @@ def per_box(
 def looks_of(
     features: Sequence[FeatureMaps], boxes: SceneBoxes, *, sampling: RoiSampling = LOOK
 ) -> Float[Tensor, "actors channels"]:
-    """What the backbone sees of each actor, before anything was decided: the mean of its maps within the box."""
+    """Return the backbone's feature of each actor: the mean of its maps within the box."""
     contexts = [context_map(each) for each in features]
 
     def mean(part: int, boxes_xyxy_px: Tensor, clip_index: Tensor) -> Tensor:
@@ -224,9 +227,9 @@ def looks_of(
 
 
 class MuleModel(nn.Module):
-    """The whole of Figure 2: a backbone, and all that is decided from what it sees.
+    """The whole of Figure 2: a backbone, and the network that turns its maps and boxes into a `ModelOutput`.
 
-    What decides is a `RelationModel`, or any rival that makes a `ModelOutput` of maps and boxes.
+    `decide` is a `RelationModel` or the network of a rival.
     """
 
     def __init__(
@@ -241,7 +244,7 @@ class MuleModel(nn.Module):
     def forward(
         self, clips: Sequence[Float[Tensor, "_clips _channels _frames _rows _cols"]], boxes: SceneBoxes
     ) -> ModelOutput:
-        """What is said of each actor. Clips of one size lie together; they are numbered from first to last."""
+        """Return the output for each actor. Clips of one size share a tensor; clips are numbered from first to last."""
         return self.decide([self.backbone(each) for each in clips], boxes)
 
 
@@ -259,9 +262,9 @@ class FrozenBackboneMaps(nn.Module):
 
 
 class KeptMaps(nn.Module):
-    """In place of a backbone, for clips that are context maps already: computed once, kept, of one frame each.
+    """Stands in for a backbone where clips are context maps already: computed once and kept, one frame each.
 
-    Each channel is centred and scaled by what it is in the training clips, and in training some are left out.
+    Channels are standardised by their mean and deviation over the training clips; in training some are dropped.
     """
 
     def __init__(self, stride: int, channels: int, *, dropout: float = 0.0) -> None:
@@ -272,13 +275,13 @@ class KeptMaps(nn.Module):
         self.dropout = nn.Dropout3d(dropout)
 
     def forward(self, clips: Float[Tensor, "clips channels 1 rows cols"]) -> FeatureMaps:
-        """The maps, and how they lie over the pixels that boxes are in."""
+        """Return the standardised maps and their stride in pixels."""
         kept = self.dropout(clips.new_ones(*clips.shape[:2], 1, 1, 1))  # 0 or 1 / (1 − share)
         scale = kept / self.deviation[:, None, None, None]
         shift = scale * -self.mean[:, None, None, None]
         return FeatureMaps((torch.addcmul(shift, clips, scale),), self.stride)  # one pass over large maps
 
     def standardise(self, mean: Float[Tensor, " channels"], deviation: Float[Tensor, " channels"]) -> None:
-        """Takes these for the channels from now on; one that never varies is only centred."""
+        """Set the mean and deviation of the channels; a channel that never varies is only centred."""
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))

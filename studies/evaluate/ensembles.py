@@ -21,10 +21,10 @@ from mule.core.errors import MissingOutputs, RangeError
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.inference.judging import Judging, judged, yardstick_of
-from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of
 from mule.inference.results import SideResult
+from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.score_rules import score_rules
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.memory import unit_features
@@ -64,7 +64,7 @@ def ensemble_of(members: Sequence[SideOutputs], lengths: Sequence[float]) -> Sid
         outputs=logits,
         evidence=_evidence(logits, first.kind),
         features=features,
-        looks=torch.cat([unit_features(each.looks) for each in members], dim=1),
+        backbone_features=torch.cat([unit_features(each.backbone_features) for each in members], dim=1),
         readout=readout,
         dropout_logits=None,
         not_stored={**first.not_stored, "dropout_logits": NO_PASSES_TOGETHER},
@@ -98,7 +98,7 @@ def judge_ensemble(
     train, val = ensemble_of(trained, lengths), ensemble_of(of(VAL), lengths)
     read = reading_of(experiments[0].system, train, val, model=_NO_WEIGHTS)
     val = read(val)
-    yardstick = yardstick_of(score_rules(judging.scores), train, judging.shown(val))
+    yardstick = yardstick_of(score_rules(judging.scores), train, judging.rows_of(val))
     found: dict[str, SideResult] = {}
     for side in wanted:
         outputs = val if side == VAL else read(ensemble_of(of(side), lengths))
@@ -110,7 +110,7 @@ def judge_ensemble(
             "weights_sha256": "+".join(weights_digest(folder)[:12] for folder in runs),
         }
         found[judging.name_of(side)], _ = judged(
-            judging.shown(outputs), yardstick, judging=judging, facts=facts
+            judging.rows_of(outputs), yardstick, judging=judging, facts=facts
         )
     return found
 

@@ -19,10 +19,10 @@ from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.data.split.leakage import met_in_pretraining
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
-from mule.inference.output_files import OutputsOf, weights_digest
-from mule.inference.outputs import NO_PASSES, SideOutputs
+from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of
 from mule.inference.results import SideResult
+from mule.inference.running import NO_PASSES, OutputsOf, weights_digest
 from mule.inference.score_rules import score_rules
 from mule.inference.sides import TRAIN, VAL, ActorTruth, sides_under_test
 from mule.training.data import Noted
@@ -89,7 +89,7 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
             torch.cat([each.evidence.negative for each in parts]),
         ),
         features=torch.cat([each.features for each in parts]),
-        looks=torch.cat([each.looks for each in parts]),
+        backbone_features=torch.cat([each.backbone_features for each in parts]),
         dropout_logits=None,
         labels=np.concatenate(
             [first.labels, np.zeros((second.num_actors, first.labels.shape[1]), dtype=bool)]

@@ -13,10 +13,10 @@ import numpy as np
 from mule.core.config import Experiment
 from mule.core.errors import RangeError
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
-from mule.inference.output_files import OutputsOf, weights_digest
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of
 from mule.inference.results import SideResult
+from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.score_rules import score_rules
 from mule.inference.sides import TRAIN, VAL
 from mule.training.data import Noted
@@ -65,9 +65,9 @@ def judge_takes(
     results: dict[int, SideResult] = {}
     for number in looks:
         by_tracks = replace(judging, by="track", most_looks=number)
-        yardstick = yardstick_of(score_rules(by_tracks.scores), train, by_tracks.shown(held_out))
+        yardstick = yardstick_of(score_rules(by_tracks.scores), train, by_tracks.rows_of(held_out))
         facts = facts_unkept(experiment.system, by_tracks.name_of("takes"), model=model)
-        results[number], _ = judged(by_tracks.shown(test), yardstick, judging=by_tracks, facts=facts)
+        results[number], _ = judged(by_tracks.rows_of(test), yardstick, judging=by_tracks, facts=facts)
     return results
 
 

@@ -154,7 +154,10 @@ def test_pull_asks_nobody_when_offline(tmp_path, arguments, environment):
 def test_pull_says_where_a_file_is_that_it_cannot_fetch(tmp_path):
     outcome = mule("pull", "acar_ava_slowfast_r50", "--folder", tmp_path)
     assert_refused(
-        outcome, "cannot be downloaded automatically", "AVA_SLOWFAST_R50_ACAR_HR2O.pth.tar", "https://drive.google.com/file/d/"
+        outcome,
+        "cannot be downloaded automatically",
+        "AVA_SLOWFAST_R50_ACAR_HR2O.pth.tar",
+        "https://drive.google.com/file/d/",
     )
 
 

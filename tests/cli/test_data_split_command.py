@@ -40,14 +40,14 @@ def split(table, *options, out="split.toml"):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--policy", "paper"), "the paper's partitions are of AVA's classes"),
-        (("--policy", "grouped"), "each name must hold ':'; 'catch', 'golf'"),
+        (("--policy", "paper"), "the paper's partitions need the classes of AVA"),
+        (("--policy", "grouped"), "each name must contain ':'; 'catch', 'golf'"),
         (("--policy", "list"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--novel", "novel.txt"), "a file of novel actions goes with the policy list"),
         (("--policy", "random", "--charades-classes", "c.txt"), "goes with the policy paper"),
         (
             ("--policy", "random", "--tags", ":"),
-            "names that hold ':' among others that do not; 0 of 6 hold it",
+            "names must contain the tag mark ':' and some must not; 0 of 6 do",
         ),
         (
             ("--policy", "grouped", "--tags", ":"),
@@ -56,8 +56,8 @@ def split(table, *options, out="split.toml"):
         (("--policy", "random", "--tags", "w", "--z1-at-test", "known"), "tags are all of Z1"),
         (("--policy", "random", "--groups", "videos.csv"), "must be a file and a column"),
         (("--policy", "random", "--groups", "no.csv:film"), "no.csv: must be a file that can be read"),
-        (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave something for training"),
-        (("--policy", "random", "--mixed-share", "0"), "mixed_share must lie above 0"),
+        (("--policy", "random", "--val-share", "0.6", "--test-share", "0.6"), "leave actors for training"),
+        (("--policy", "random", "--mixed-share", "0"), "mixed_share must be above 0"),
         (("--policy", "random", "--test-share", "0"), "leaves no known test actors and no novel test actors"),
         (("--policy", "random", "--test", "t.csv", "--sides", "s.csv:side"), "not both"),
         (("--policy", "random", "--pretraining", "none.txt"), "none.txt: must be a file that can be read"),
@@ -103,7 +103,7 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         "Videos on two sides: 0.",
         "Groups on two sides: not known",
         "100 % catching fish",
-        "Names only",
+        "synonyms",
         "split.report.json",
     ):
         assert words in outcome.stdout
@@ -140,7 +140,7 @@ def test_given_sides_are_used_and_their_shared_groups_are_told(table):
     )
     assert outcome.exit_code == 0, outcome.stderr
     assert "Groups on two sides: 1: catch-0.mp4 and wave-5.mp4 (train and test)." in outcome.stdout
-    assert "There is nothing to validate on." in outcome.stdout
+    assert "There are no validation actors." in outcome.stdout
     assert (len(read_split(path).videos.train), len(read_split(path).videos.test)) == (24, 12)
 
 
@@ -180,7 +180,7 @@ def test_a_closed_split_of_two_tables_teaches_everything_and_tests_on_the_second
 def test_a_video_in_both_tables_is_refused(table):
     outcome, _ = split(table, "--policy", "closed", "--test", table)
     assert outcome.exit_code == 2
-    assert "a video must lie on one side, once; 'catch-0.mp4'" in outcome.stderr
+    assert "a video must be on one side, once; 'catch-0.mp4'" in outcome.stderr
 
 
 def test_avas_published_partition_decides_without_z1(tmp_path):

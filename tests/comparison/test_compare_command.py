@@ -145,7 +145,7 @@ def test_steps_are_counted_on_a_split_that_is_given_and_the_experiments_own_need
     assert result.exit_code == 2
     assert "got 7, and an epoch of gradient steps is table 2" in said(result)
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert "split.toml: must be a split" in said(result)
+    assert "split.toml: must be a readable split" in said(result)
 
 
 def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):

@@ -26,8 +26,7 @@ from mule.evaluation.formats import read_outcomes
 from mule.evaluation.intervals import draw_clips
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import PAPER_MEASURES, Contender, Trial
-from mule.inference.output_files import kept_outputs
-from mule.inference.results import read_novelties, read_result
+from mule.inference.results import kept_outputs, read_novelties, read_result
 from mule.metrics import MEASURES, auroc
 
 SIDE = "test-uniform"

@@ -69,7 +69,7 @@ def test_charades_in_words_is_divided_as_in_codes():
 
 @pytest.mark.parametrize("classes", [("walk", "moonwalk"), ("c000", "c157"), ("c000", "walk")])
 def test_the_papers_partition_of_other_classes_is_refused(classes):
-    with pytest.raises(RangeError, match=r"partitions are of AVA's classes .* are of neither"):
+    with pytest.raises(RangeError, match=r"partitions need the classes of AVA .* belong to neither"):
         paper_partition(classes)
 
 
@@ -138,7 +138,7 @@ def test_two_actions_are_too_few_for_thirds():
 
 def test_a_prefix_is_a_group():
     assert group_by_prefix(("m:walk", "m:run", "r:x:y"), ":") == {"m:walk": "m", "m:run": "m", "r:x:y": "r"}
-    with pytest.raises(RangeError, match=r"each name must hold ':'; 'walk' do not"):
+    with pytest.raises(RangeError, match=r"each name must contain ':'; 'walk' do not"):
         group_by_prefix(("m:run", "walk"), ":")
 
 
@@ -156,7 +156,7 @@ def test_a_file_may_list_novel_actions_or_give_every_action_its_set(tmp_path):
     ("name", "content", "words"),
     [
         ("novel.txt", "", "novel.txt, line 1: must name novel actions, one per line"),
-        ("novel.txt", "b\nb\n", "line 2: a name must come once; 'b' stands in line 1 already"),
+        ("novel.txt", "b\nb\n", "line 2: a name must appear once; 'b' is in line 1 already"),
         ("sets.csv", "action,set\na,z1\nb,z9\n", "got the sets 'z9'; 'c' are in none"),
         (
             "sets.csv",
@@ -189,5 +189,5 @@ def test_tags_are_taught_and_change_nothing_about_which_actions_are_novel(action
 
 @pytest.mark.parametrize("names", [("run", "sit"), ("view:back", "visible:upper"), ()])
 def test_tags_stand_beside_actions(names):
-    with pytest.raises(RangeError, match=r"names that hold ':' among others that do not"):
+    with pytest.raises(RangeError, match=r"names must contain the tag mark ':' and some must not"):
         told_apart(names, ":")

@@ -131,7 +131,10 @@ def test_all_problems_are_said_at_once(tmp_path):
         (lambda: Rules(val_share=0.5, test_share=0.5), "leave actors for training; got 0.5 and 0.5"),
         (lambda: Rules(val_share=-0.1), "must be at least 0"),
         (lambda: Rules(mixed_share=1.5), "at most 1; got 1.5"),
-        (lambda: made(groups={"v": "g"}), "if videos have groups, every video must have one; 'w', 'x', 'y' have none"),
+        (
+            lambda: made(groups={"v": "g"}),
+            "if videos have groups, every video must have one; 'w', 'x', 'y' have none",
+        ),
     ],
 )
 def test_a_split_that_contradicts_itself_cannot_be_made(make, words):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import RowProblems
 from mule.data.table.checks import spelling
-from mule.data.table.reading import read_actor_table, read_object_table, read_video_names
+from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS, ActorTable, ObjectTable
 from mule.data.table.writing import write_actor_table, write_object_table
 
@@ -70,7 +70,42 @@ def test_what_is_written_reads_back_exactly(tmp_path_factory, suffix, columns):
     path = tmp_path_factory.mktemp("table") / f"t{suffix}"
     write_actor_table(table, path)
     assert_same(read_actor_table(path), table)
-    assert read_video_names(path) == table.videos
+
+
+def test_labels_of_whole_clips_need_two_columns_only(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("actions,video\npush;hug,a.mp4\nkick,b.mp4\n")
+    table = read_actor_table(path)
+    assert (table.videos, table.classes) == (("a.mp4", "b.mp4"), ("hug", "kick", "push"))
+    assert table.action_names(0) == ("hug", "push")
+    assert not table.has_time.any()
+    assert not table.has_box.any()
+    assert table.actor_id == ("", "")
+
+
+def test_a_parquet_table_needs_two_columns_only(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    columns = {"video": ["a.mp4"], "actions": ["hug"], "time_s": [1.5]}
+    arrow.parquet.write_table(arrow.table(columns), tmp_path / "labels.parquet")
+    table = read_actor_table(tmp_path / "labels.parquet")
+    assert (table.time_s.tolist(), table.classes) == ([1.5], ("hug",))
+    assert not table.has_box.any()
+
+
+def test_a_box_needs_all_of_its_columns(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("video,time_s,x1,y1,x2,actions\na.mp4,1,0,0,1,hug\n")
+    with pytest.raises(AnnotationError, match="line 2: a box must have .* got 0, 0, 1, nothing"):
+        read_actor_table(path)
+
+
+def test_lengths_are_asked_for_once_with_the_videos_that_the_table_names(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("video,actions\na.mp4,hug\nb.mp4,kick\nc.mp4,kick\n")
+    asked = []
+    read_actor_table(path, video_ends_s=lambda names: asked.append(tuple(names)))
+    assert asked == [("a.mp4", "b.mp4", "c.mp4")]
 
 
 @KINDS
@@ -135,7 +170,7 @@ def problems_of(path, **options):
             "film,1,0,0,1,1,Sit,x",
             "line 3: an action must be spelled one way; got 'Sit' here and 'sit' before",
         ),
-        ("film,1.5,0,0,1,1,sit,ann", "line 3: actor 'ann' must have one row at 1.5 s; the one of line 2 is"),
+        ("film,1.5,0,0,1,1,sit,ann", "line 3: actor 'ann' must have one row at 1.5 s; line 2 is one already"),
         ("film,1,0,0,1,1,sit", "line 3: a row must have 8 columns; got 7"),
         ("film,1,0,0,1,1,sit,x,y", "line 3: a row must have 8 columns; got 9"),
     ],
@@ -159,11 +194,11 @@ def test_a_missing_video_is_named_once_and_a_time_behind_the_end_by_row(tmp_path
     path = written(
         tmp_path, SOUND, "gone,1,,,,,sit,", "gone,2,,,,,sit,", "film,9.4,,,,,sit,", "film,9.6,,,,,sit,"
     )
-    assert problems_of(path, video_ends_s={"film": 9.0}) == [
+    assert problems_of(path, video_ends_s=lambda _: {"film": 9.0}) == [
         "line 3: there is no video 'gone' (rows that name it: 2)",
         "line 6: time_s must lie before the end of the video, 9 s; got 9.6",
     ]
-    assert len(read_actor_table(path, video_ends_s={"film": None, "gone": 3.0, "other": 1.0})) == 5
+    assert len(read_actor_table(path, video_ends_s=lambda _: {"film": None, "gone": 3.0, "other": 1.0})) == 5
 
 
 @pytest.mark.parametrize("cells", ["1,0.1,0.2,0.3,0.4", "1,,,,", ",,,,"])
@@ -174,7 +209,7 @@ def test_an_actor_without_a_name_is_known_by_its_box(tmp_path, cells):
     (problem,) = problems_of(written(tmp_path, f"film,{cells},sit,", SOUND, f"film,{cells},walk,"))
     when = "for the whole video" if cells == ",,,," else "at 1 s"
     assert problem.startswith(
-        "line 4: an actor without actor_id, known by its box, must have one row " + when
+        "line 4: an actor without actor_id, identified by its box, must have one row " + when
     )
 
 
@@ -203,7 +238,7 @@ def test_spelling_is_what_a_name_is_but_for_case_and_gaps(one, other, is_same):
     ("content", "words"),
     [
         (b"", "line 1: must hold at least one row; the file is empty"),
-        (SOUND.encode(), "line 1: the header must name the columns 'video' and 'time_s'"),
+        (SOUND.encode(), "line 1: the header must name the columns 'video' and 'actions'"),
         (HEADER.replace("actions", "action").encode() + b"\n", "line 1: the header must name"),
         (HEADER.encode() + b"\n", "line 2: must hold rows below the header"),
         (HEADER.encode() + b"\nfilm,1,,,,,sit,\nfilm,1,,,,,caf\xe9,x\n", "line 3: must be UTF-8 text"),
@@ -252,7 +287,7 @@ def test_a_corner_may_overhang_by_rounding_and_is_moved_to_the_border(tmp_path):
 def test_problems_of_objects_are_named_by_line(tmp_path, row, words):
     path = written(tmp_path, row, header=",".join(OBJECT_COLUMNS))
     with pytest.raises(RowProblems, match=words):
-        read_object_table(path, video_ends_s={"film": 2.0})
+        read_object_table(path, video_ends_s=lambda _: {"film": 2.0})
 
 
 @pytest.mark.slow

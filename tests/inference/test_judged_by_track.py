@@ -47,7 +47,7 @@ def looks(seed=0, *, num_clips=30, num_videos=3, is_open=True, actors=("x", "y",
         outputs=outputs,
         evidence=Evidence(outputs.exp(), (-outputs).exp()),
         features=features,
-        looks=features,
+        backbone_features=features,
         readout=readout,
         dropout_logits=torch.stack([outputs + 1, outputs - 2]),
         labels=labels,
@@ -131,8 +131,8 @@ def test_every_score_and_rival_is_judged_on_the_same_tracks(most_looks):
     )
     names = ("PE of log", "Belief", "joint-energy", "knn", "vim", "dropout-mean", "memory")
     judging = Judging(scores=names, by="track", most_looks=most_looks, resamples=10)
-    yardstick = yardstick_of(score_rules(names), train, judging.shown(val))
-    result, novelties = judged(judging.shown(test), yardstick, judging=judging, facts=FACTS)
+    yardstick = yardstick_of(score_rules(names), train, judging.rows_of(val))
+    result, novelties = judged(judging.rows_of(test), yardstick, judging=judging, facts=FACTS)
     expected = tracks_one_by_one(test, most_looks)
     assert (result.num_known, result.num_novel) == tuple(
         sum(key[2] == is_novel for key in expected) for is_novel in (False, True)
@@ -151,8 +151,8 @@ def test_results_by_track_have_names_and_words_of_their_own():
         "test-by-track-4",
     ]
     assert len({each.convention for each in (by_look, whole, few)}) == 3
-    assert by_look.shown(outputs := looks()) is outputs
-    with pytest.raises(RangeError, match="goes with judging by track"):
+    assert by_look.rows_of(outputs := looks()) is outputs
+    with pytest.raises(RangeError, match="needs by='track'"):
         Judging(most_looks=4)
     with pytest.raises(RangeError, match="at least 1"):
         Judging(by="track", most_looks=0)

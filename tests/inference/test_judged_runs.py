@@ -10,10 +10,9 @@ from mule.core.records import Novelty
 from mule.evaluation.mean_ap import mean_average_precision
 from mule.evaluation.open_set import OpenSetMeasures, UndefinedMeasures
 from mule.inference.judging import Judging, judge_run, judged, yardstick_of
-from mule.inference.output_files import kept_outputs
-from mule.inference.outputs import outputs_of
 from mule.inference.remembering import MEMORY_SCORES
-from mule.inference.results import read_novelties, read_result
+from mule.inference.results import kept_outputs, read_novelties, read_result
+from mule.inference.running import outputs_of
 from mule.inference.score_rules import (
     COMBINED_SCORES,
     LEFT_OUT,
@@ -95,7 +94,7 @@ def test_validation_has_no_novel_actors_and_says_so(done):
     assert result.num_novel == 0
     for score in result.scores.values():
         assert isinstance(score.measures, UndefinedMeasures)
-        assert score.measures.undefined == "no novel actors on this side"
+        assert score.measures.undefined == "no novel actors in this set"
         assert score.known_flagged is not None
         assert score.known_flagged <= 0.05
 

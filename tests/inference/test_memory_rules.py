@@ -23,7 +23,7 @@ def unit(outputs):
 
 
 def whole(outputs):
-    looks = torch.nn.functional.normalize(outputs.looks.double()).numpy()
+    looks = torch.nn.functional.normalize(outputs.backbone_features.double()).numpy()
     return np.concatenate([unit(outputs), looks], axis=1) / np.sqrt(2)
 
 

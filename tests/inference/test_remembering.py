@@ -11,12 +11,12 @@ from mule.comparison.compare import Asked, compare
 from mule.comparison.rows import planned_rows, take_over
 from mule.core.errors import MissingOutputs, WeightsError
 from mule.evidence.head import exp_evidence
-from mule.inference.output_files import OutputsOf
 from mule.inference.remembering import reading_of, remembered_of
+from mule.inference.running import OutputsOf
 from mule.inference.score_rules import SCORE_NAMES, FisherRule, score_rule
 from mule.memory.search import weigh
-from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks
-from mule.rivals.scores.logits import joint_energy_novelty, max_logit_novelty
+from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks, largest_logit_novelty
+from mule.rivals.scores.logits import joint_energy_novelty
 from mule.systems.catalogue import SYSTEMS
 from mule.watching.engine.judging import Judge
 
@@ -68,7 +68,7 @@ def test_what_decides_is_the_same_in_a_table_and_when_watching(sides):
     ours, rival = NETWORK_PARTS["exp-pe"](test.outputs).rank, joint_energy_novelty(test.outputs).rank
     torch.testing.assert_close(-torch.log(-ours), rival)  # one order, and the same number but for a logarithm
     largest = NETWORK_PARTS["max-logit"](test.outputs).rank
-    assert torch.equal(largest, max_logit_novelty(test.outputs).rank.double())
+    assert torch.equal(largest, largest_logit_novelty(test.outputs).rank.double())
     assert DECIDING_SCORE in SCORE_NAMES
 
 
@@ -137,6 +137,6 @@ def test_outputs_with_more_passes_hold_those_with_fewer(done):
     assert two.dropout_logits is not None
     assert torch.equal(two.dropout_logits, three.dropout_logits[:2])
     assert none.dropout_logits is None
-    assert "no passes" in none.not_stored["dropout_logits"]
+    assert "switched off" in none.not_stored["dropout_logits"]
     assert torch.equal(none.outputs, three.outputs)
     assert times_of(row[0] / "outputs") == before

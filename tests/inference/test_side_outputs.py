@@ -10,9 +10,9 @@ from tiny_rows import TEST_CLIPS, run_of_chance, silent, tiny_experiment
 
 from mule.core.errors import RangeError, WeightsError
 from mule.evaluation.mean_ap import mean_average_precision
-from mule.inference.output_files import OutputsOf, kept_outputs, read_outputs
-from mule.inference.outputs import NO_DROPOUT, NO_PASSES, NO_READOUT, outputs_of
-from mule.inference.results import ResultError
+from mule.inference.outputs import read_side_outputs
+from mule.inference.results import ResultError, kept_outputs
+from mule.inference.running import NO_DROPOUT, NO_PASSES, NO_READOUT, OutputsOf, outputs_of
 from mule.inference.sides import key_frame, read_side, require_sides, side_digest, sides_under_test
 from mule.stage.classes import ACTIONS, stage_split
 from mule.systems.catalogue import SYSTEMS
@@ -116,7 +116,7 @@ def test_outputs_are_kept_and_computed_again_only_if_weights_or_data_are_others(
     }
     assert card["weights_sha256"] in source.key("test-uniform")
     for key in others.values():
-        assert read_outputs(finished, "test-uniform", key=json.dumps(key, sort_keys=True)) is None
+        assert read_side_outputs(finished, "test-uniform", key=json.dumps(key, sort_keys=True)) is None
 
 
 def test_damaged_outputs_are_made_anew(root, finished):
@@ -124,8 +124,8 @@ def test_damaged_outputs_are_made_anew(root, finished):
     made = source.on("val", noted=silent)
     path = finished / "outputs" / "val.safetensors"
     path.write_bytes(path.read_bytes()[:100])
-    assert read_outputs(finished, "val") is None
-    with pytest.raises(ResultError, match="must be kept"):
+    assert read_side_outputs(finished, "val") is None
+    with pytest.raises(ResultError, match="must have its outputs here"):
         kept_outputs(finished, "val")
     assert torch.equal(source.on("val", noted=silent).outputs, made.outputs)
 

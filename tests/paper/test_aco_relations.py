@@ -6,8 +6,7 @@ import pytest
 import torch
 from literal_relations import literal_clip_features, literal_features, seeded
 
-from mule.relations.aco import GridRelations
-from mule.relations.aco import SceneFeatures
+from mule.relations.aco import GridRelations, SceneFeatures
 from mule.relations.maps import RelationSettings
 
 pytestmark = pytest.mark.paper("Section 3.1")

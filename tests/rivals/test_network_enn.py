@@ -6,7 +6,7 @@ from scenes import generator
 
 from mule.core.records import Evidence
 from mule.model import ModelOutput
-from mule.rivals.networks.enn import DirichletHead, enn_loss, vacuity_novelty
+from mule.rivals.networks.enn import DirichletHead, dirichlet_vacuity_novelty, enn_loss
 
 
 def output_of(evidence):
@@ -37,7 +37,7 @@ def test_misleading_evidence_costs_its_kl_once_annealing_is_over():
 
 
 def test_vacuity_is_one_without_evidence_and_falls_with_it():
-    novelty = vacuity_novelty(
+    novelty = dirichlet_vacuity_novelty(
         Evidence(positive=torch.tensor([[0.0, 0.0], [1.0, 1.0], [1e6, 0.0]]), negative=torch.zeros(3, 2))
     )
     torch.testing.assert_close(novelty.value[:2], torch.tensor([1.0, 0.5]))

@@ -9,11 +9,11 @@ from hypothesis.extra import numpy as hnp
 from scipy import special
 
 from mule.core.errors import RangeError
+from mule.novelty.combining import largest_logit_novelty
 from mule.rivals.scores.logits import (
     energy_novelty,
     joint_energy,
     joint_energy_novelty,
-    max_logit_novelty,
     max_sigmoid_novelty,
     max_softmax_novelty,
     relu_evidence,
@@ -23,7 +23,7 @@ from mule.rivals.scores.logits import (
 logit_tables = hnp.arrays(
     np.float64, st.tuples(st.integers(0, 4), st.integers(2, 6)), elements=st.floats(-30, 30)
 )
-ALL = [energy_novelty, joint_energy_novelty, max_logit_novelty, max_sigmoid_novelty, max_softmax_novelty]
+ALL = [energy_novelty, joint_energy_novelty, largest_logit_novelty, max_sigmoid_novelty, max_softmax_novelty]
 
 
 @given(logits=logit_tables)
@@ -32,7 +32,7 @@ def test_values_are_the_papers_formulas(logits):
     expected = {
         max_softmax_novelty: 1 - np.asarray(special.softmax(logits, axis=1)).max(axis=1),
         max_sigmoid_novelty: 1 - special.expit(logits).max(axis=1),
-        max_logit_novelty: special.expit(-logits.max(axis=1)),
+        largest_logit_novelty: special.expit(-logits.max(axis=1)),
         energy_novelty: 1 / (1 + np.exp(logits).sum(axis=1)),
         joint_energy_novelty: np.prod(1 - special.expit(logits), axis=1),
     }
@@ -46,7 +46,7 @@ def test_ranks_are_the_papers_scores_in_order(logits):
     np.testing.assert_allclose(
         energy_novelty(table).rank.numpy(), -np.asarray(special.logsumexp(logits, axis=1)), atol=1e-12
     )
-    np.testing.assert_allclose(max_logit_novelty(table).rank.numpy(), -logits.max(axis=1))
+    np.testing.assert_allclose(largest_logit_novelty(table).rank.numpy(), -logits.max(axis=1))
     energies = np.log1p(np.exp(logits)).sum(axis=1)
     np.testing.assert_allclose(joint_energy(table).numpy(), energies)
     np.testing.assert_allclose(joint_energy_novelty(table).rank.numpy(), -np.log(energies), atol=1e-12)
@@ -72,14 +72,14 @@ def test_actors_with_huge_logits_still_differ(novelty, centre):
 def test_softmax_takes_two_actions_at_once_for_doubt_and_sigmoids_do_not():
     both, neither = torch.tensor([[8.0, 8.0, -8.0]]), torch.tensor([[1.0, -8.0, -8.0]])
     assert max_softmax_novelty(both).rank > max_softmax_novelty(neither).rank
-    for novelty in (max_sigmoid_novelty, max_logit_novelty, energy_novelty, joint_energy_novelty):
+    for novelty in (max_sigmoid_novelty, largest_logit_novelty, energy_novelty, joint_energy_novelty):
         assert novelty(both).rank < novelty(neither).rank
 
 
 def test_softmax_over_one_class_is_refused():
-    with pytest.raises(RangeError, match="softmax over one class is 1 for every actor"):
+    with pytest.raises(RangeError, match="max-softmax needs at least 2 classes"):
         max_softmax_novelty(torch.zeros(3, 1))
-    for novelty in (max_sigmoid_novelty, max_logit_novelty, energy_novelty, joint_energy_novelty):
+    for novelty in (max_sigmoid_novelty, largest_logit_novelty, energy_novelty, joint_energy_novelty):
         assert len(novelty(torch.zeros(3, 1)).rank) == 3
 
 

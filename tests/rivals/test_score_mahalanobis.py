@@ -88,5 +88,5 @@ def test_classes_nobody_does_are_left_out():
 
 
 def test_actors_without_any_spread_are_refused():
-    with pytest.raises(TooFewActors, match="got 2 actors of 2 actions whose features cannot be told apart"):
+    with pytest.raises(TooFewActors, match="the 2 actors of 2 actions do not"):
         Mahalanobis().fit(StoredOutputs(torch.eye(2), torch.randn(2, 5)), torch.eye(2))

@@ -57,7 +57,7 @@ def test_a_feature_of_zeros_is_equally_far_from_everybody():
 
 
 def test_neighbours_must_exist():
-    with pytest.raises(TooFewActors, match="the 10th nearest actor needs 10 of them; got 9"):
+    with pytest.raises(TooFewActors, match="k nearest actors need at least k = 10 training actors; got 9"):
         fitted(outputs(random_features(9, 0)))
     with pytest.raises(RangeError, match="k must be at least 1; got 0"):
         NearestNeighbours(0)

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from mule.core.errors import RangeError
-from mule.rivals.scores.logits import max_sigmoid_novelty, max_softmax_novelty
-from mule.rivals.scores.odin import Odin
+from mule.rivals.scores.logits import Odin, max_sigmoid_novelty, max_softmax_novelty
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 
 

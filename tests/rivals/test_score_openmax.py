@@ -8,7 +8,7 @@ from scipy.spatial.distance import cosine, euclidean
 from scipy.stats import weibull_min
 
 from mule.core.errors import RangeError
-from mule.rivals.scores.openmax import TRANSLATION, OpenMax, eucos_distance, weibull_tail
+from mule.rivals.scores.logits import TRANSLATION, OpenMax, eucos_distance, weibull_tail
 from mule.rivals.scores.outputs import StoredOutputs
 
 

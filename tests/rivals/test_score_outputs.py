@@ -83,7 +83,7 @@ def test_all_that_is_missing_is_named_with_what_to_do():
     with pytest.raises(MissingOutputs) as caught:
         require_stored(outputs, needs, score="ViM")
     assert str(caught.value) == (
-        "ViM needs features and readout; these outputs do not hold them. At the forward pass, keep what the last "
+        "ViM needs features and readout; these outputs do not have them. In the forward pass, keep what the last "
         "linear layer sees; keep LinearReadout(weight, bias) of the last linear layer."
     )
     with pytest.raises(MissingOutputs, match="dropout_logits was not stored"):

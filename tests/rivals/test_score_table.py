@@ -119,7 +119,7 @@ def test_what_was_not_stored_is_named(name):
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_score_that_has_seen_nobody_refuses_to_judge(name):
-    with pytest.raises(NotFitted, match="has not seen known actors yet"):
+    with pytest.raises(NotFitted, match="must be fitted on known actors first"):
         SCORE_BY_NAME[name]()(WORLD.test)
 
 

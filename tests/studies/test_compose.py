@@ -208,7 +208,7 @@ def test_a_data_set_of_composites_reads_back_and_names_its_sources(scene, tmp_pa
     composite = composite_of(scene, "slow", "frames")
     write_composites(scene[0], [composite], tmp_path / "out")
     found = probe_videos(find_videos(["c.mp4"], tmp_path / "out" / "videos").paths)
-    table = read_actor_table(tmp_path / "out" / "labels.csv", video_ends_s=found.ends_s)
+    table = read_actor_table(tmp_path / "out" / "labels.csv", video_ends_s=lambda _: found.ends_s)
     assert len(table) == 2
     with (tmp_path / "out" / "sources.csv").open() as file:
         rows = list(csv.DictReader(file))

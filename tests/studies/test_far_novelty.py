@@ -39,7 +39,9 @@ def test_whoever_does_an_action_of_a_known_name_is_left_out():
     others = [0, 2, 3, 5, 6, 8]  # not those who run
     assert side.truth.is_novel.tolist() == [False] * 10 + [True] * 6
     assert torch.equal(side.features, torch.cat([test.features[:10], far.features[others]]))
-    assert torch.equal(side.looks, torch.cat([test.looks[:10], far.looks[others]]))
+    assert torch.equal(
+        side.backbone_features, torch.cat([test.backbone_features[:10], far.backbone_features[others]])
+    )
     assert torch.equal(side.evidence.negative[10:], far.evidence.negative[others])
     assert side.truth.classes == ("bow", "run", "wave", "fence", "skate")
     assert not side.labels[10:].any()

@@ -10,11 +10,11 @@ from tiny_runs import Heard, tiny_experiment
 
 from mule.data.split.splits import ClassSets, Rules
 from mule.data.table.table import ActorTable
-from mule.inference.outputs import NO_READOUT, outputs_of
+from mule.inference.running import NO_READOUT, outputs_of
 from mule.inference.sides import read_side
 from mule.training.build import build_parts, load_run, run_experiment
 from mule.training.loop import validated
-from mule.training.step import batch_objective, labels_in, said_of, scene_boxes
+from mule.training.step import BatchObjective, labelled_output, labels_in, scene_boxes
 
 CPU = torch.device("cpu")
 ACTORS = (3, 1, 2, 2)
@@ -62,10 +62,10 @@ def test_a_clip_does_what_is_written_of_any_of_its_actors(parts):
 def test_the_loss_is_the_mean_over_clips_of_what_their_strongest_actors_say(parts):
     batch = first_batch(parts)
     parts.model.eval()
-    found = batch_objective(parts.model, batch, parts.objective, progress=0.0, labels_of="clips")()
+    found = BatchObjective(parts.model, batch, parts.objective, progress=0.0, labels_of="clips")()
     output = parts.model(batch.pixels, scene_boxes(batch))
     clips = torch.stack([output.outputs[:2].amax(dim=0), output.outputs[2:].amax(dim=0)])
-    spoken = said_of(output, "clips")
+    spoken = labelled_output(output, "clips")
     assert torch.equal(spoken.outputs, clips)
     expected = parts.objective(spoken, labels_in(batch, "clips").float(), 0.0)
     torch.testing.assert_close(found.loss, expected.loss)

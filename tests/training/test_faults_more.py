@@ -15,7 +15,7 @@ from tiny_runs import Heard, curves_of, tiny_experiment
 from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
-from mule.training.step import batch_objective, scene_boxes
+from mule.training.step import BatchObjective, scene_boxes
 
 IN_A_NAME_SPACE = ("unshare", "--user", "--map-root-user", "--mount")
 FULL_DISK = Path(__file__).with_name("full_disk_training.py")
@@ -53,17 +53,17 @@ def poisoned_pixels(model, batch, objective, **settings):
     first, *others = batch.pixels
     first = first.clone()
     first.view(-1)[0] = math.nan
-    return batch_objective(model, replace(batch, pixels=(first, *others)), objective, **settings)
+    return BatchObjective(model, replace(batch, pixels=(first, *others)), objective, **settings)
 
 
 def poisoned_loss(*values, **settings):
-    found = batch_objective(*values, **settings)
+    found = BatchObjective(*values, **settings)
     return lambda: replace(result := found(), loss=result.loss * math.nan)
 
 
 def poisoned_gradient(model, batch, objective, **settings):
     """The loss is a number; in the second inner step its gradient is none."""
-    found, num_calls = batch_objective(model, batch, objective, **settings), []
+    found, num_calls = BatchObjective(model, batch, objective, **settings), []
 
     def second_is_poisoned():
         num_calls.append(1)
@@ -80,7 +80,7 @@ def poisoned_gradient(model, batch, objective, **settings):
     [
         (poisoned_pixels, "positive evidence must be finite; actor 0, class 0 has nan"),
         (poisoned_loss, "the Lagrangian is nan: loss nan"),
-        (poisoned_gradient, "the length of the gradient must be finite; it is nan though the loss is"),
+        (poisoned_gradient, "the norm of the gradient must be finite; it is nan though the loss is"),
     ],
 )
 def test_what_is_not_a_number_stops_the_run_before_a_weight_has_changed(
@@ -90,11 +90,11 @@ def test_what_is_not_a_number_stops_the_run_before_a_weight_has_changed(
 
     def in_the_fifth_batch(*values, **settings):
         num_batches.append(1)
-        return (poisoned if len(num_batches) == 5 else batch_objective)(*values, **settings)
+        return (poisoned if len(num_batches) == 5 else BatchObjective)(*values, **settings)
 
     run_dir = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("mule.training.loop.batch_objective", in_the_fifth_batch)
+        patched.setattr("mule.training.loop.BatchObjective", in_the_fifth_batch)
         message = told_when_stopped(tiny_experiment(stage_root), run_dir)
     assert message.startswith("training stopped at step 4 of 6")
     assert told in message
@@ -126,7 +126,7 @@ def test_a_worker_lost_in_validation_stops_the_run_too(stage_root, undisturbed, 
         message = told_when_stopped(tiny_experiment(stage_root, loading__workers=1), run_dir)
     assert "training stopped at step 3 of 6" in message
     assert "worker processes must live as long as the loader; one is gone" in message
-    assert "is intact; the same command with --resume goes on from it" in message
+    assert "is intact; run the same command with --resume to continue from it" in message
     assert multiprocessing.active_children() == others
     assert_goes_on_to_the_same_bits(stage_root, run_dir, undisturbed)
 

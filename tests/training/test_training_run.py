@@ -18,7 +18,7 @@ from mule.systems.catalogue import SYSTEMS
 from mule.training.build import build_model, build_parts, load_run, run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped, validated
-from mule.training.step import batch_objective, in_single, scene_boxes
+from mule.training.step import BatchObjective, in_single, scene_boxes
 
 CPU = torch.device("cpu")
 
@@ -117,7 +117,7 @@ def test_every_system_takes_a_step_that_lowers_its_loss(root, name):
     parts.model.eval()  # no units are dropped, so that losses can be compared
     batch = next(iter(parts.train))
     primal_dual = PrimalDual(parts.model, parts.optimizer, parts.constraints, inner_steps=0)
-    objective = batch_objective(parts.model, batch, parts.objective, progress=0.5)
+    objective = BatchObjective(parts.model, batch, parts.objective, progress=0.5)
     losses = [primal_dual.step(objective).loss for _ in range(4)]
     assert losses[-1] < losses[0]
 
@@ -139,7 +139,7 @@ def test_a_network_learns_what_it_is_shown(root, tmp_path):
 
 
 def test_a_new_run_needs_a_new_folder(root, finished):
-    with pytest.raises(ConfigError, match=r"there is a run in this one.*--resume"):
+    with pytest.raises(ConfigError, match=r"this one holds a run.*--resume"):
         run_experiment(tiny_experiment(root), finished, listener=Heard())
 
 
@@ -279,7 +279,7 @@ def test_a_damaged_last_checkpoint_is_told_and_the_one_before_is_used(root, fini
     (kept.path_of(4) / "state.pt").write_bytes(b"")
     heard = Heard()
     run_experiment(tiny_experiment(root), run_dir, listener=heard, resumes=True)
-    assert any("The checkpoint before it is used" in note for note in heard.notes)
+    assert any("Using the checkpoint before it" in note for note in heard.notes)
     assert weights_of(run_dir) == weights_of(finished)
 
 
@@ -346,7 +346,7 @@ def test_where_mixed_precision_is_not_used_it_is_said_once(root, tmp_path):
     experiment = tiny_experiment(root, training__precision="bfloat16", training__epochs=1)
     run_experiment(experiment, tmp_path / "run", listener=heard)
     has_gpu = torch.cuda.is_available()
-    assert sum("bfloat16 is not used" in note for note in heard.notes) == (0 if has_gpu else 1)
+    assert sum("Training in float32" in note for note in heard.notes) == (0 if has_gpu else 1)
 
 
 def test_losses_see_single_precision_whatever_the_network_computed_in(root):

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from watched import KNOWN_95, header, judgement, moment, opinion, seen, three_moments
 
 from mule.core.errors import AnnotationError, MuleError, RangeError
-from mule.watching.moments import NoveltyScores, Threshold, decide, novelty_of, plain_name
+from mule.watching.moments import DecisionThreshold, NoveltyScores, decide, novelty_of, printable
 from mule.watching.outputs.moments_file import MomentsFile, create_moments, resume_moments
 
 NAMES = st.text(
@@ -94,7 +94,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, text):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(AnnotationError, match="must be a file that can be read"):
+    with pytest.raises(AnnotationError, match="cannot be read: no such file"):
         MomentsFile(tmp_path / "none.jsonl")
 
 
@@ -153,7 +153,7 @@ def test_an_actor_is_novel_exactly_above_the_threshold(score, view):
     actor = seen(now=judged, so_far=other) if view == "now" else seen(now=other, so_far=judged)
     value = {"pe": 0.1, "ne": 0.2, "pne": 0.3, "belief": 0.4, "p_value": 0.5, "memory": 0.6}[score]
     for limit, decision in ((value, "known"), (value - 1e-9, "novel")):
-        threshold = Threshold(name="t", score=score, value=limit, view=view, meaning="m")
+        threshold = DecisionThreshold(name="t", score=score, value=limit, view=view, meaning="m")
         assert novelty_of(actor, threshold) == value
         assert decide(actor, threshold) == decision
 
@@ -170,7 +170,7 @@ def test_a_score_that_decides_must_be_there():
     [
         (lambda: seen(box=(0.3, 0.2, 0.3, 0.8)), "x2 > x1"),
         (lambda: moment(0.0, seen(box=(0.5, 0.2, 1.2, 0.8))), "boxes must lie in the frame"),
-        (lambda: moment(0.0, seen(size=(99, 200))), "the same in pixels and in parts"),
+        (lambda: moment(0.0, seen(size=(99, 200))), "the same in pixels and as fractions"),
         (lambda: moment(0.0, seen(1), seen(1)), "one place at a time"),
         (lambda: moment(-1.0), "greater than or equal to 0"),
         (lambda: moment(float("nan")), "finite"),
@@ -190,6 +190,6 @@ def test_bad_records_are_refused_at_birth(make, words):
 
 @given(st.text())
 def test_every_text_becomes_a_name_that_can_be_written(text):
-    name = plain_name(text + "x")
+    name = printable(text + "x")
     assert header(video=name).source.video == name
     assert name.encode()

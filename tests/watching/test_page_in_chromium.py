@@ -12,7 +12,7 @@ from mule.video.encode import VideoWriter
 from mule.watching.moments import Contributor, Reasons, RememberedActor
 from mule.watching.outputs.annotating import write_annotated
 from mule.watching.outputs.page import PageVideo, write_page
-from mule.watching.outputs.thumbnails import NovelThumbnails, png_bytes
+from mule.watching.thumbnails import NovelThumbnails, ThumbnailArchive, png_bytes
 
 pytestmark = [
     pytest.mark.slow,
@@ -222,7 +222,12 @@ def test_strange_names_are_shown_and_never_run(tmp_path):
         moments.append(moment(float(number), actor, video=STRANGE[0]))
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "a.png").write_bytes(png_bytes(np.zeros((4, 4, 3), dtype=np.uint8)))
-    write_page(tmp_path / "report.html", header(STRANGE, STRANGE[0]), moments, memory=tmp_path / "memory")
+    write_page(
+        tmp_path / "report.html",
+        header(STRANGE, STRANGE[0]),
+        moments,
+        remembered=ThumbnailArchive(tmp_path / "memory"),
+    )
     with Page(tmp_path, width=390, is_phone=True) as page:
         page.open(tmp_path / "report.html")
         assert page.run("document.getElementById('title').textContent") == STRANGE[0]

@@ -1,5 +1,7 @@
 """Looks along a track: a long look is surer than a glance, and nothing grows with time."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,8 +9,8 @@ from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.fusion import fused_evidence, look_sums
 from mule.evidence.head import opinion_from
-from mule.watching.engine.accumulating import LookRows, TrackLooks, conflict, unpacked
-from mule.watching.engine.judging import HeldOutActors, UsualNovelty
+from mule.watching.engine.accumulating import TrackLooks, conflict, packed, unpacked
+from mule.watching.engine.judging import HeldOutActors, Judgements, UsualNovelty
 
 CLASSES = 3
 
@@ -28,11 +30,12 @@ def looks(count, *, seed=0, scale=3.0):
         )
         for _ in range(2)
     )
-    return LookRows(
+    return Judgements(
         network,
         together,
         torch.rand(count, generator=draw).double(),
         -torch.rand(count, generator=draw).double(),
+        torch.ones(count, dtype=torch.int64),
     )
 
 
@@ -81,7 +84,9 @@ def sure(action):
     """A look that is sure of one action and against the others."""
     at = torch.arange(CLASSES) == action
     evidence = Evidence(torch.where(at, 50.0, 0.1)[None], torch.where(at, 0.1, 50.0)[None])
-    return LookRows(evidence, evidence, torch.tensor([2.0]).double(), torch.zeros(1).double())
+    return Judgements(
+        evidence, evidence, torch.tensor([2.0]).double(), torch.zeros(1).double(), torch.ones(1).long()
+    )
 
 
 def test_a_look_that_contradicts_what_was_held_starts_over(usual):
@@ -99,7 +104,7 @@ def test_how_many_looks_novelty_rests_on_depends_on_time_alone(usual):
     track_looks, ranks = TrackLooks(usual, CLASSES), [5.0, 3.0, 4.0, 2.5, 6.0, 1.5]
     for number, rank in enumerate(ranks):
         row = sure(number % 2)
-        row = LookRows(row.network, row.together, torch.tensor([rank]).double(), row.log_trust)
+        row = replace(row, rank=torch.tensor([rank]).double())
         so_far = added(track_looks, [0], row, float(number))
         last = torch.tensor(ranks[max(0, number - 3) : number + 1]).double()
         assert torch.equal(so_far.rank, usual.of_looks(last.mean()[None], torch.tensor([len(last)])))
@@ -147,7 +152,7 @@ def test_what_was_restored_goes_on_the_same(usual):
 
 def test_packing_loses_nothing():
     rows = looks(3)
-    back = unpacked(rows.packed(), CLASSES)
+    back = unpacked(packed(rows), CLASSES)
     assert torch.equal(back.network.positive.float(), rows.network.positive)
     assert torch.equal(back.together.negative.float(), rows.together.negative)
     assert torch.equal(back.log_trust, rows.log_trust)

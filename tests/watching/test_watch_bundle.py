@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_plain_run_is_refused_with_what_to_do(run_dir):
-    with pytest.raises(BundleError, match="It is a run: `mule bundle RUN_DIR --out DIR`"):
+    with pytest.raises(BundleError, match="This folder is a run: `mule bundle RUN_DIR --out DIR`"):
         read_bundle(run_dir)
 
 
@@ -129,7 +129,7 @@ def _cut(path):
     ("name", "error", "message"),
     [
         ("model.safetensors", WeightsError, "the weights its card vouches for"),
-        (CALIBRATION, BundleError, "must be there and whole"),
+        (CALIBRATION, BundleError, "must hold the calibration"),
         (MEMORY, MemoryFileError, "damaged"),
         (BUNDLE, BundleError, "must be the card of a bundle"),
     ],
@@ -151,5 +151,5 @@ def test_a_memory_of_other_weights_is_refused(copy):
 def test_a_card_of_other_weights_is_refused(copy):
     card = json.loads((copy / BUNDLE).read_text())
     (copy / BUNDLE).write_text(json.dumps({**card, "weights_sha256": "0" * 64}))
-    with pytest.raises(BundleError, match="must have been made for the weights beside it"):
+    with pytest.raises(BundleError, match="must belong to the weights beside it"):
         read_bundle(copy)

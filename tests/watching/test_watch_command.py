@@ -17,7 +17,6 @@ from mule.cli.bundle import bundle as bundle_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch as watch_command
 from mule.memory.files import read_memory, write_memory
-from mule.watching.engine import finding
 from mule.watching.outputs.moments_file import MomentsFile
 
 app = typer.Typer(cls=_Commands)
@@ -132,18 +131,17 @@ def test_help_is_quick_and_names_what_matters():
     assert outcome.exit_code == 0
     for word in ("--model", "--detector", "--threshold", "--live", "--resume", "--export"):
         assert word in outcome.stdout
-    assert finding.SAME_LOOK_S > 0
 
 
 SLOWLY = """
 import sys, time
-from mule.watching.engine import looking
-look = looking._Linker.look
+from mule.watching.engine import finding
+scene = finding._Linker.scene
 def slow(self, sight):
     time.sleep(0.2)
-    return look(self, sight)
+    return scene(self, sight)
 if sys.argv.pop(1) == "slowly":
-    looking._Linker.look = slow
+    finding._Linker.scene = slow
 import typer
 from mule.cli.watch import watch
 typer.run(watch)

@@ -3,11 +3,8 @@
 import torch
 
 from mule.core.records import Evidence
-from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
-from mule.watching.engine.contributing import contributions, log_odds
-
-MAPS = FeatureMaps((torch.zeros(1, 2, 1, 3, 4),), 8)
+from mule.watching.engine.recognising import absences_in, log_odds, most_contributing, without
 
 
 def boxes(actors, objects):
@@ -25,9 +22,8 @@ def boxes(actors, objects):
     )
 
 
-def by_width(maps, scene):
+def by_width(scene):
     """Log-odds of action 1 are the widths of all objects and other actors in the clip; of action 0 always −9."""
-    assert len(maps[0].maps[0]) > int(scene.actor_clip_index.max()) if len(scene.actor_clip_index) else True
     width = scene.actors_xyxy_px[:, 2]
     total = torch.zeros(len(width))
     for row, clip in enumerate(scene.actor_clip_index.tolist()):
@@ -43,7 +39,10 @@ def tied(outputs):
 
 def found(actors, objects):
     scene = boxes(actors, objects)
-    return contributions(MAPS, scene, by_width([MAPS], scene), read=by_width)
+    left_out = absences_in(scene)
+    if not left_out:
+        return [None] * len(actors)
+    return most_contributing(by_width(scene), by_width(without(scene, left_out)), left_out)
 
 
 def test_nobody_contributes_to_nobody():
@@ -77,7 +76,9 @@ def test_another_actor_may_be_what_matters_but_never_oneself():
 def test_where_nothing_changes_nobody_contributed():
     scene = boxes([1.0, 1.0], [1.0])
 
-    def deaf(maps, scene):  # noqa: ARG001
+    def deaf(scene):
         return tied(torch.ones(len(scene.actor_clip_index), 2))
 
-    assert contributions(MAPS, scene, deaf([MAPS], scene), read=deaf) == [None, None]
+    left_out = absences_in(scene)
+    assert len(left_out) == 3
+    assert most_contributing(deaf(scene), deaf(without(scene, left_out)), left_out) == [None, None]

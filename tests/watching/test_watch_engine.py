@@ -1,5 +1,6 @@
 """From a video to moments: the same every time, by the threshold, whatever is or is not in the picture."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -8,13 +9,15 @@ from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
 from mule.core.config import StageData
 from mule.core.errors import DetectorError, RangeError, VideoError
-from mule.inference.output_files import OutputsOf
+from mule.inference.running import OutputsOf
 from mule.training.build import load_run
 from mule.video.reading import Clip
-from mule.watching.engine.looking import Rhythm, Scene, Sight
-from mule.watching.engine.telling import Recogniser
-from mule.watching.engine.watch import WatchSettings, open_watch, watch
+from mule.watching.engine.finding import Scene
+from mule.watching.engine.key_times import Rhythm, Sight
+from mule.watching.engine.recognising import Recogniser
+from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import decide, problems_of
+from mule.watching.watch import watch
 
 LEFT, RIGHT = (0.05, 0.2, 0.4, 0.9), (0.55, 0.2, 0.95, 0.9)
 
@@ -63,15 +66,37 @@ def test_a_longer_look_at_the_same_scene_is_surer(tmp_path, bundle):
         {each.action: each.uncertainty for each in actor.so_far.actions} for actor in (actors[0], actors[-1])
     )
     assert all(last[action] < first[action] for action in first)
-    assert (
-        actors[0].now == actors[0].so_far
-        or actors[0].now.actions[0].action == actors[0].so_far.actions[0].action
-    )
+    now, so_far = actors[0].now, actors[0].so_far  # one look is itself, to the digits of single precision
+    assert [each.action for each in now.actions] == [each.action for each in so_far.actions]
+    assert now.novelty.p_value == so_far.novelty.p_value
+    for one, other in zip(now.actions, so_far.actions, strict=True):
+        numbers = [list(each.model_dump(exclude={"action"}).values()) for each in (one, other)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-5)
 
 
 def test_one_person_leaves_and_the_other_keeps_the_number(grey, bundle):
     found = moments_of(grey, bundle, MadeUpBoxes(leaves(LEFT, 1.5), stays(RIGHT)))
     assert [[actor.track_id for actor in moment.actors] for moment in found] == [[0, 1], [0, 1], [1], [1]]
+
+
+class NumberedBoxes(MadeUpBoxes):
+    """Boxes with track ids of their own, written down in no order."""
+
+    def __init__(self, *paths, track_ids):
+        super().__init__(*paths)
+        self.track_ids = torch.tensor(track_ids)
+
+    def __call__(self, frame, *, key_time_s):
+        return replace(super().__call__(frame, key_time_s=key_time_s), track_ids=self.track_ids)
+
+
+def test_actors_come_by_track_id_each_with_its_own_box(grey, bundle):
+    middle = (0.3, 0.1, 0.6, 0.8)
+    finder = NumberedBoxes(stays(RIGHT), stays(LEFT), stays(middle), track_ids=[7, 0, 4])
+    for moment in moments_of(grey, bundle, finder):
+        assert [actor.track_id for actor in moment.actors] == [0, 4, 7]
+        for actor, box in zip(moment.actors, (LEFT, middle, RIGHT), strict=True):
+            assert actor.box_xyxy_unit == pytest.approx(box, abs=1e-6)
 
 
 def test_a_video_shorter_than_a_clip_has_one_moment(tmp_path, bundle):
@@ -208,13 +233,13 @@ def test_what_is_seen_and_remembered_of_watched_actors_is_what_validation_kept(b
         object_names=("thing",) * len(sample.object_boxes_xyxy_unit),
         tracker={},
     )
-    looks = Recogniser(bundle)(scene)
+    recognised = Recogniser(bundle)(scene)
     here = torch.from_numpy(kept.clip_index == 0)
-    torch.testing.assert_close(looks.outputs, kept.outputs[here], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(looks.features, kept.remembered[here], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recognised.outputs, kept.outputs[here], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recognised.features, kept.remembered[here], rtol=1e-4, atol=1e-5)
     remembered = bundle.judge.remembered
     assert remembered is not None
-    assert looks.features.shape[1] == remembered.memory.dim > kept.features.shape[1]
+    assert recognised.features.shape[1] == remembered.memory.dim > kept.features.shape[1]
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(24, 43), (25, 31)])

@@ -111,7 +111,7 @@ def test_what_is_no_detector_is_refused(tmp_path, make, error, message):
 
 
 def test_a_video_that_the_boxes_do_not_know_is_named(folder):
-    with pytest.raises(AnnotationError, match="must have boxes of the video 'x'; it has those of v, w"):
+    with pytest.raises(AnnotationError, match="must have boxes of the video 'x'; it has boxes of v, w"):
         box_finder(folder, "x")
 
 

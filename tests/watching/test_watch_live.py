@@ -11,8 +11,7 @@ from mule.core.errors import VideoError
 from mule.video.clips import ClipShape
 from mule.video.reading import Clip
 from mule.video.sources import LiveStream, VideoFile, VideoSource, video_source
-from mule.watching.engine.live import LiveSights, Patience, is_live
-from mule.watching.engine.looking import Rhythm
+from mule.watching.engine.key_times import LiveSights, Patience, Rhythm, is_live
 
 RHYTHM = Rhythm(Fraction(1), ClipShape(4, 1, 4), Fraction(8), None)
 CAMERA = LiveStream("rtsp://user:secret@camera/1")
@@ -75,14 +74,14 @@ def test_a_broken_stream_is_opened_anew_and_its_clock_goes_on():
     assert found[3:] == [5, 6]
     assert clock.waits[:2] == [1, 2]
     assert live.num_openings >= 3
-    assert "opening it anew in 1 s" in said[0]
+    assert "opening it again in 1 s" in said[0]
 
 
 def test_what_is_said_of_a_broken_stream_names_it_once():
     name = str(sights([])[0].source)
     live, _, said = sights([1, VideoError(f"{name}: it must answer.")], patience=Patience(give_up_s=2.0))
     list(live)
-    assert f"{name}: it must answer; opening it anew in 2 s" in said
+    assert f"{name}: it must answer; opening it again in 2 s" in said
 
 
 def test_key_times_rise_though_a_stream_returns_at_once():

@@ -1,13 +1,14 @@
 import base64
 import hashlib
 import html
+import io
 import json
 import re
 import subprocess
 import sys
-import zlib
 from html.parser import HTMLParser
 
+import av
 import numpy as np
 import pytest
 from watched import KNOWN_95, header, moment, opinion, seen, three_moments
@@ -16,7 +17,7 @@ from mule.core.errors import AnnotationError, MuleError, RangeError
 from mule.watching.moments import Reasons, RememberedActor
 from mule.watching.outputs import page as content_module
 from mule.watching.outputs.page import PageVideo, page_content, write_page
-from mule.watching.outputs.thumbnails import MOST_PER_ACTOR, NovelThumbnails, cut_out, png_bytes
+from mule.watching.thumbnails import MOST_PER_ACTOR, NovelThumbnails, ThumbnailArchive, cut_out, png_bytes
 
 STRANGE = [
     "<script>alert(1)</script>",
@@ -69,16 +70,9 @@ def picture(level=100, rows=20, cols=10):
 
 
 def decoded(png):
-    """The image of a PNG, by its definition, row by row."""
-    width, height = (int.from_bytes(png[at : at + 4]) for at in (16, 20))
-    begin = png.index(b"IDAT") + 4
-    raw = zlib.decompressobj().decompress(png[begin:])
-    rows, above = [], np.zeros(3 * width, dtype=np.uint8)
-    for number in range(height):
-        line = np.frombuffer(raw, dtype=np.uint8)[number * (3 * width + 1) : (number + 1) * (3 * width + 1)]
-        above = line[1:] + above if line[0] == 2 else line[1:]
-        rows.append(above)
-    return np.stack(rows).reshape(height, width, 3)
+    """The image of a PNG, by the video decoder: not by the library that wrote it."""
+    with av.open(io.BytesIO(png), "r") as file:
+        return next(file.decode(video=0)).to_ndarray(format="rgb24")
 
 
 def test_a_page_of_nothing_is_a_page(tmp_path):
@@ -174,14 +168,16 @@ def remembering(thumbnail):
 
 def test_a_remembered_actors_picture_is_in_the_page_once(tmp_path):
     (tmp_path / "a.png").write_bytes(png_bytes(picture()))
-    found = page_content(header(), remembering("a.png"), thumbnails=(), memory=tmp_path)
+    found = page_content(header(), remembering("a.png"), thumbnails=(), remembered=ThumbnailArchive(tmp_path))
     assert len(found["pictures"]) == 1
     assert base64.b64decode(found["pictures"][0].removeprefix("data:image/png;base64,")) == png_bytes(
         picture()
     )
     assert [look["why"]["like"][0]["picture"] for look in found["tracks"][0]["looks"]] == [0, 0, 0]
     for name, memory in (("none.png", tmp_path), ("a.png", None)):
-        found = page_content(header(), remembering(name), thumbnails=(), memory=memory)
+        found = page_content(
+            header(), remembering(name), thumbnails=(), remembered=memory and ThumbnailArchive(memory)
+        )
         assert found["tracks"][0]["looks"][0]["why"]["like"][0]["picture"] is None
 
 
@@ -192,20 +188,22 @@ def test_a_picture_outside_the_memory_is_refused(tmp_path, name):
     (tmp_path / "secret.png").write_bytes(png_bytes(picture()))
     (memory / "link.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(AnnotationError, match="must lie in the folder"):
-        page_content(header(), remembering(name), thumbnails=(), memory=memory)
+        page_content(
+            header(), remembering(name), thumbnails=(), remembered=memory and ThumbnailArchive(memory)
+        )
 
 
 @pytest.mark.parametrize("content", [b"", b"<svg onload=alert(1)>", png_bytes(picture()) + bytes(600_000)])
 def test_what_is_no_small_picture_is_refused(tmp_path, content):
     (tmp_path / "a.png").write_bytes(content)
     with pytest.raises(AnnotationError, match="must be a PNG or JPEG"):
-        page_content(header(), remembering("a.png"), thumbnails=(), memory=tmp_path)
+        page_content(header(), remembering("a.png"), thumbnails=(), remembered=ThumbnailArchive(tmp_path))
 
 
 def test_of_very_many_looks_the_most_novel_keep_their_reasons(monkeypatch):
     monkeypatch.setattr(content_module, "MOST_REASONS", 3)
     moments = [moment(float(t), seen(novelty=t / 10)) for t in range(8)]
-    found = page_content(header(), moments, thumbnails=(), memory=None)
+    found = page_content(header(), moments, thumbnails=(), remembered=None)
     assert [look["at"] for look in found["tracks"][0]["looks"] if "why" in look] == [5, 6, 7]
     assert found["explained"] == 3
 

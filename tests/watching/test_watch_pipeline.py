@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mule.core.errors import RangeError, VideoError
-from mule.watching.engine.pipeline import Overlapped
+from mule.watching.engine.key_times import Overlapped
 
 
 def test_without_items_there_are_none():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video, stays
 
-from mule.core.errors import AnnotationError, MuleError
+from mule.core.errors import AnnotationError, FileError, MuleError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
-from mule.watching.engine.watch import Watch, WatchSettings, open_watch
+from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
 from mule.watching.outputs.moments_file import MomentsFile
 from mule.watching.outputs.results import recorded, write_outputs
 
@@ -102,7 +102,7 @@ def test_nothing_is_written_over_files_of_somebody_else(bundle, tmp_path):
 
 def test_a_folder_that_is_a_file_is_refused(video, bundle, tmp_path):
     (tmp_path / "r").write_text("mine")
-    with pytest.raises(MuleError, match="must be a folder that results can be written to; file exists"):
+    with pytest.raises(FileError, match="cannot be written: file exists"):
         next(recorded(opened(video, bundle), tmp_path / "r"))
     assert (tmp_path / "r").read_text() == "mine"
 
@@ -162,7 +162,7 @@ def test_key_frames_that_were_kept_before_stay_when_a_live_watch_is_resumed(tmp_
     np.testing.assert_allclose(kept, shown, atol=2)
 
 
-class ComesBackSmaller(Watch):
+class ComesBackSmaller(Watcher):
     """A stream whose frames are half as large from the second key time on."""
 
     def __iter__(self):

@@ -14,7 +14,7 @@ import mule
 from mule.cli.export import export as export_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch as watch_command
-from mule.watching.engine.pipeline import Overlapped
+from mule.watching.engine.key_times import Overlapped
 
 TOLERANCE = 1e-3
 """Of every number that a moment tells, p-values among them; on a share of its size where that is above one."""

@@ -1,6 +1,6 @@
 from watched import KNOWN_95, header, moment, opinion, seen, three_moments
 
-from mule.watching.moments import Threshold
+from mule.watching.moments import DecisionThreshold
 from mule.watching.outputs.summary import (
     TABLE_TITLES,
     Span,
@@ -14,7 +14,7 @@ from mule.watching.outputs.summary import (
 def test_of_nothing_there_is_a_summary_too():
     summary = summarise(header(), [])
     assert summary_rows(summary) == []
-    assert "0 actors seen, 0 of them novel" in summary_text(summary)
+    assert "0 actors, 0 of them novel" in summary_text(summary)
 
 
 def test_times_in_a_row_become_one_span():
@@ -37,12 +37,12 @@ def test_the_text_says_who_did_what_when_and_what_novel_means(tmp_path):
     write_summary(tmp_path / "summary.txt", summarise(header(), three_moments()))
     text = (tmp_path / "summary.txt").read_text()
     for words in (
-        "3 actors seen, 1 of them novel at some time.",
+        "3 actors, 1 of them novel at some time.",
         "known-95: 95 % of known actors pass",
-        "judged by all looks at an actor so far",
+        "It is judged by all looks at an actor so far.",
         "  Actor 4, seen 0:01.0–0:02.0\n    novel 0:01.0–0:02.0 (2 of 2 looks), most at 0:01.0: only 1 in 100 known",
         "  Actor 0, seen 0:01.0–0:02.0\n    walk 0:01.0–0:02.0",
-        "    known, but no action is likely enough to be named",
+        "    known, but no action is probable enough to be named",
     ):
         assert words in text
 
@@ -57,10 +57,13 @@ def test_no_more_is_said_than_held_out_actors_show():
 
 
 def test_another_score_is_called_by_its_name():
-    by_belief = Threshold(name="half", score="belief", value=0.5, view="now", meaning="as told")
+    by_belief = DecisionThreshold(name="half", score="belief", value=0.5, view="now", meaning="as told")
     top = header(threshold=by_belief)
     text = summary_text(summarise(top, [moment(0.0, seen(novelty=0.9, threshold=by_belief))]))
-    assert "Novel: belief novelty above 0.5 (half: as told), judged by each look alone." in text
+    assert (
+        "Novel means that belief novelty is above 0.5 (half: as told).\nIt is judged by each look alone."
+        in text
+    )
     assert "belief novelty 0.810" in text
 
 

@@ -13,7 +13,7 @@ from mule.stage.export import Export, write_dataset
 from mule.training.build import run_experiment
 from mule.training.step import Silence
 from mule.video.encode import VideoWriter
-from mule.watching.engine.finding import Found
+from mule.watching.engine.finding import FoundBoxes
 
 SIZE = (24, 32)
 SETTINGS = {
@@ -83,9 +83,9 @@ class MadeUpBoxes:
         boxes = [(box, 0) for path in self.paths if (box := path(key_time_s)) is not None]
         boxes += [((0.4, 0.4, 0.6, 0.6), 1)] if self.has_ball else []
         if not boxes:
-            return Found(no_detections(1))
+            return FoundBoxes(no_detections(1))
         scale = torch.tensor([cols, rows, cols, rows]).float()
-        return Found(
+        return FoundBoxes(
             Detections(
                 torch.tensor([box for box, _ in boxes]) * scale,
                 torch.full((len(boxes),), 0.9),

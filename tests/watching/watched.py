@@ -8,6 +8,7 @@ from mule.watching.moments import (
     ActionEvidence,
     ActionOpinion,
     Contributor,
+    DecisionThreshold,
     Header,
     Judgement,
     ModelFacts,
@@ -17,11 +18,10 @@ from mule.watching.moments import (
     RememberedActor,
     SeenActor,
     SourceFacts,
-    Threshold,
     decide,
 )
 
-KNOWN_95 = Threshold(
+KNOWN_95 = DecisionThreshold(
     name="known-95", score="p_value", value=0.95, meaning="95 % of known actors pass", num_held_out=1000
 )
 

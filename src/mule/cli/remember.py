@@ -11,10 +11,10 @@ from mule.cli.show_compare import experiment_of, noted
 from mule.core.errors import RangeError
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
-from mule.inference.output_files import OutputsOf, weights_digest
-from mule.inference.outputs import SideOutputs, outputs_of
+from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import remembered_of, seen_actors
-from mule.inference.sides import TRAIN, VAL, Side, TableRows, table_side
+from mule.inference.running import OutputsOf, outputs_of, weights_digest
+from mule.inference.sides import TRAIN, VAL, ActorRows, SideBatches, table_side
 from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered, apart_from
 from mule.training.build import LoadedRun, load_run
@@ -128,9 +128,9 @@ def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
     return replace(table, classes=(*table.classes, *missing), labels=labels)
 
 
-def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> Side:
+def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> SideBatches:
     """The actors of a table as the run sees them. A few examples are read in this process, and all must be readable."""
     loading = run.experiment.loading.model_copy(update={"workers": 0, "unreadable_share": 0.0})
     experiment = run.experiment.model_copy(update={"loading": loading})
-    rows = TableRows(table, videos_of(set(table.video_names), folder))
+    rows = ActorRows(table, videos_of(set(table.video_names), folder))
     return table_side(experiment, rows, name="examples", classes=run.classes)

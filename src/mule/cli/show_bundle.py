@@ -12,8 +12,8 @@ from mule.cli import remember
 from mule.cli.show_compare import experiment_of, noted
 from mule.core.config import Experiment, StageData
 from mule.core.files import sha256_of
-from mule.inference.output_files import OutputsOf
 from mule.inference.outputs import SideOutputs
+from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune
@@ -28,8 +28,8 @@ from mule.watching.engine.bundle import (
     write_bundle,
 )
 from mule.watching.engine.judging import NO_TRACK
-from mule.watching.engine.telling import thumbnail_name
-from mule.watching.outputs.thumbnails import cut_out, png_bytes
+from mule.watching.engine.accumulating import thumbnail_name
+from mule.watching.thumbnails import cut_out, png_bytes
 
 USUAL_DETECTOR = "yolox_nano"
 

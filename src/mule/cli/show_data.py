@@ -15,7 +15,7 @@ from rich.text import Text
 from mule.cli.count_bar import CountBar
 from mule.core.errors import AnnotationError, VideoError
 from mule.core.text_rows import RowProblems
-from mule.data.table.reading import read_actor_table, read_object_table, read_video_names
+from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.stats import TableStats
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.data.table.writing import write_actor_table
@@ -40,34 +40,25 @@ def check(
 ) -> bool:
     """Print every problem, or a summary; with `kept`, write the rows of the videos there are. Says if all is well."""
     report = _Report(sys.maxsize if shows_all else PROBLEMS_SHOWN)
-    names = read_video_names(table)
-    found, probed = (None, None) if videos is None else _opened(names, videos, image_rate)
-    left_out = _left_out(found, probed) if kept is not None else {}
-    ends_s = None
-    if found is not None and probed is not None:
-        report.add([f"video {name!r}: {reason}" for name, reason in found.refused.items()])
-        if kept is None:
-            report.add([f"{found.paths[name]}: {reason}" for name, reason in probed.unreadable.items()])
-        known = [*found.refused, *probed.unreadable, *left_out]
-        ends_s = {**probed.ends_s, **dict.fromkeys(known)}
-    actors = report.read(lambda most: read_actor_table(table, video_ends_s=ends_s, most_shown=most))
+    named = _NamedVideos(videos, image_rate, report, leaves_out=kept is not None)
+    actors = report.read(lambda most: read_actor_table(table, video_ends_s=named.ends_s, most_shown=most))
     if objects is not None:
-        others = dict.fromkeys(set(read_video_names(objects)) - set(names))
-        ends_s = None if ends_s is None else {**others, **ends_s}
-        things = report.read(lambda most: read_object_table(objects, video_ends_s=ends_s, most_shown=most))
-        _show_objects(objects, things, len(others))
-    if found is not None and found.missing and kept is None:
+        things = report.read(
+            lambda most: read_object_table(objects, video_ends_s=named.ends_with_others_s, most_shown=most)
+        )
+        _show_objects(objects, things, named.names)
+    if named.num_missing and kept is None:
         typer.echo(
-            f"{len(found.missing)} of {len(names)} videos are missing. --leave-out-missing KEPT.csv writes the table "
-            "without them.",
+            f"{named.num_missing} of {len(named.names)} videos are missing. --leave-out-missing KEPT.csv writes the "
+            "table without them.",
             err=True,
         )
     if report.num_problems or actors is None:
         typer.echo(f"{report.num_problems} problem{'s' * (report.num_problems != 1)}.", err=True)
         return False
-    _summarise(table, actors, probed)
+    _summarise(table, actors, named.probed)
     if kept is not None:
-        _write_kept(actors, left_out, kept)
+        _write_kept(actors, named.left_out, kept)
     return True
 
 
@@ -161,16 +152,49 @@ def _opened(names: Sequence[str], folder: Path, image_rate: Fraction) -> "tuple[
         return found, probe_videos(found.paths, on_progress=bar, image_rate=image_rate)
 
 
-def _left_out(found: "FoundVideos | None", probed: "ProbedVideos | None") -> dict[str, str]:
-    """Videos that cannot be used, and why."""
-    if found is None or probed is None:
-        return {}
-    return {**dict.fromkeys(found.missing, "missing"), **probed.unreadable}
+class _NamedVideos:
+    """The videos that a table names, opened once its rows are read, and the problems they have."""
+
+    def __init__(
+        self, folder: Path | None, image_rate: Fraction, report: _Report, *, leaves_out: bool
+    ) -> None:
+        self.names: Sequence[str] = ()
+        self.probed: ProbedVideos | None = None
+        self.num_missing = 0
+        self.left_out: dict[str, str] = {}
+        """Videos that cannot be used, and why."""
+        self._folder, self._image_rate = folder, image_rate
+        self._report, self._leaves_out = report, leaves_out
+        self._ends_s: dict[str, float | None] | None = None
+
+    def ends_s(self, names: Sequence[str]) -> dict[str, float | None] | None:
+        """Open the videos and report the unusable ones; return the lengths, or None without a folder."""
+        self.names = names
+        if self._folder is None:
+            return None
+        found, self.probed = _opened(names, self._folder, self._image_rate)
+        self.num_missing = len(found.missing)
+        self._report.add([f"video {name!r}: {reason}" for name, reason in found.refused.items()])
+        unreadable = self.probed.unreadable
+        if self._leaves_out:
+            self.left_out = {**dict.fromkeys(found.missing, "missing"), **unreadable}
+        else:
+            self._report.add([f"{found.paths[name]}: {reason}" for name, reason in unreadable.items()])
+        reported = [*found.refused, *unreadable, *self.left_out]
+        self._ends_s = {**self.probed.ends_s, **dict.fromkeys(reported)}
+        return self._ends_s
+
+    def ends_with_others_s(self, names: Sequence[str]) -> dict[str, float | None] | None:
+        """Return the lengths known so far; videos that the table of actors does not name may have any length."""
+        if self._ends_s is None:
+            return None
+        return {**dict.fromkeys(set(names) - set(self.names)), **self._ends_s}
 
 
-def _show_objects(path: Path, things: ObjectTable | None, num_other_videos: int) -> None:
+def _show_objects(path: Path, things: ObjectTable | None, actor_videos: Sequence[str]) -> None:
     if things is None:
         return
+    num_other_videos = len(set(things.videos) - set(actor_videos))
     typer.echo(f"{path}: {len(things)} objects of {len(things.classes)} classes")
     if num_other_videos:
         typer.echo(

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.data.split.leakage import MetAction, Shared
-from mule.data.split.report import ClassCounts, Leakage, SplitReport
+from mule.data.split.report import Leakage, SplitClassCounts, SplitReport
 from mule.data.split.splits import SIDES, Rules, Split, listed
 
 _SET_WORDS = {
@@ -121,7 +121,7 @@ def _classes(found: SplitReport) -> Table:
     return table
 
 
-def _leakage(leakage: Leakage, classes: Sequence[ClassCounts]) -> list[str]:
+def _leakage(leakage: Leakage, classes: Sequence[SplitClassCounts]) -> list[str]:
     groups = f"{len(leakage.groups_on_two_sides)}{_examples(leakage.groups_on_two_sides)}"
     files = f"{len(leakage.identical_files)} among {leakage.files_checked} files{_examples(leakage.identical_files)}"
     lines = [

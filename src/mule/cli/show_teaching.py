@@ -20,9 +20,9 @@ from mule.core.errors import RangeError
 from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
-from mule.inference.output_files import OutputsOf
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import remembered_of, seen_actors
+from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.taught import Remembered
 from mule.memory.teaching import teach

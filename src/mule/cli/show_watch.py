@@ -17,11 +17,10 @@ from mule.core.errors import DetectorError, MuleError, RangeError
 from mule.core.files import cache_folder, sha256_of
 from mule.detection.cards import YOLOX_CARDS
 from mule.features.weights.download import place_of, require_checksum
-from mule.runtime.exported import kept_graphs
 from mule.video.sources import natural_key
-from mule.watching.engine.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
-from mule.watching.engine.watch import Watch, WatchSettings, open_watch, video_name
-from mule.watching.moments import Moment, plain_name
+from mule.watching.engine.bundle import SCENE_BOXES, Bundle, read_bundle
+from mule.watching.engine.watch import Watcher, WatchSettings, open_watch, video_name
+from mule.watching.moments import Moment, printable
 from mule.watching.outputs.exports import EXPORTS
 from mule.watching.outputs.results import MOMENTS, recorded, write_outputs
 from mule.watching.outputs.summary import TABLE_TITLES, Summary, summary_rows
@@ -50,7 +49,7 @@ def watched(wanted: Wanted, settings: WatchSettings, *, has_every: bool) -> int:
     unknown = [name for name in wanted.exports if name not in EXPORTS]
     if unknown:
         raise RangeError(f"--export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}.")
-    bundle = read_bundle(wanted.model).on(wanted.runtime, kept_in=kept_graphs())
+    bundle = read_bundle(wanted.model).on(wanted.runtime)
     if not has_every:
         settings = replace(settings, every_s=bundle.card.every_s)
     videos = _videos(wanted.source)
@@ -90,13 +89,12 @@ def _watched(
         if not (place / MOMENTS).exists():
             screen.noted(f"{video}: stopped before the first moment; nothing was written")
             return STOPPED
-        memory = bundle.folder / THUMBNAILS
         summary = write_outputs(
             place,
             watch.source,
             exports=wanted.exports,
             has_video=wanted.has_video,
-            memory=memory if memory.is_dir() else None,
+            thumbnails=bundle.thumbnails,
             told=screen.writing,
         )
     _tell(summary, watch, place, speed=screen.speed)
@@ -139,7 +137,7 @@ def _detector(text: str | None, bundle: Bundle) -> str | Path | None:
 
 def _folder_name(video: str) -> str:
     """A name that is one folder and no other, whatever the address had in it."""
-    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in plain_name(video))
+    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in printable(video))
     return name.strip(". ") or "video"
 
 
@@ -158,7 +156,7 @@ class _Screen:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("opening", total=None, said="")
-        self._watch: Watch | None = None
+        self._watch: Watcher | None = None
         self._started_at = time.perf_counter()
         self._first_s: float | None = None
         self._latest_s = 0.0
@@ -174,7 +172,7 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, watch: Watcher) -> None:
         self._watch = watch
         self._has_drifted = watch.drift.is_alarm
         self._started_at = time.perf_counter()
@@ -207,7 +205,7 @@ class _Screen:
         self._console.print(Text(sentence), soft_wrap=True)
 
 
-def _tell(summary: Summary, watch: Watch, folder: Path, *, speed: float) -> None:
+def _tell(summary: Summary, watch: Watcher, folder: Path, *, speed: float) -> None:
     header = summary.header
     table = Table(*TABLE_TITLES, title=Text(f"{header.source.video}: who did what, most novel first"))
     for row in summary_rows(summary):

@@ -19,7 +19,7 @@ from mule.core.files import write_file
 from mule.objective.primal_dual import PrimalDual
 from mule.training.build import build_parts
 from mule.training.data import Noted, table_sides
-from mule.training.step import Silence, batch_objective
+from mule.training.step import BatchObjective, Silence
 
 WARM_UP, TIMED = 2, 5
 TIMES = "equal_time.json"
@@ -165,6 +165,6 @@ class _TimedSteps:
         started_at = perf_counter()
         parts = self.parts
         self.primal_dual.step(
-            batch_objective(parts.model, batch, parts.objective, progress=0.0, labels_of=parts.labels_of)
+            BatchObjective(parts.model, batch, parts.objective, progress=0.0, labels_of=parts.labels_of)
         )
         return perf_counter() - started_at

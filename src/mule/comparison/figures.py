@@ -24,8 +24,7 @@ from mule.evaluation.figures import (
     roc_figure,
     score_figure,
 )
-from mule.inference.output_files import kept_outputs
-from mule.inference.results import read_novelties
+from mule.inference.results import kept_outputs, read_novelties
 from mule.metrics import operating_curve
 
 CAPTIONS: Mapping[str, str] = {

@@ -9,9 +9,8 @@ from mule.comparison.sheets import Findings, FinishedRow
 from mule.core.errors import RangeError
 from mule.evaluation.drawing import write_figure
 from mule.evaluation.pictures import Calls, FrameDecisions, KeyFrame, most_disputed, picture_grid
-from mule.inference.output_files import kept_outputs
 from mule.inference.outputs import SideOutputs
-from mule.inference.results import read_novelties
+from mule.inference.results import kept_outputs, read_novelties
 from mule.inference.sides import key_frame
 
 TRUTH = "truth"

@@ -17,9 +17,8 @@ from mule.core.errors import TooFewActors
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage
 from mule.evaluation.tables import Block, Line, Number, Sheet
 from mule.inference.judging import FALSE_ALARMS
-from mule.inference.output_files import kept_outputs
 from mule.inference.outputs import SideOutputs
-from mule.inference.results import read_novelties
+from mule.inference.results import kept_outputs, read_novelties
 from mule.inference.sides import VAL
 from mule.novelty.thresholds import promised_threshold
 

@@ -34,8 +34,8 @@ from mule.core.errors import WeightsError
 from mule.core.files import write_file
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging, judge_run, result_key
-from mule.inference.output_files import OutputsOf
 from mule.inference.results import SideResult, read_result
+from mule.inference.running import OutputsOf
 from mule.inference.sides import VAL, keep_maps, render_sides, sides_under_test
 from mule.systems.catalogue import SYSTEMS
 from mule.training.build import run_experiment

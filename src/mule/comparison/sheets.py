@@ -33,8 +33,7 @@ from mule.evaluation.outcomes import (
     Outcome,
 )
 from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet, difference_sheet
-from mule.inference.output_files import kept_outputs
-from mule.inference.results import SideResult, read_novelties
+from mule.inference.results import SideResult, kept_outputs, read_novelties
 from mule.inference.score_rules import JUDGED_BY, PAPER_SCORES
 from mule.metrics import MEASURES
 from mule.systems.catalogue import find_system

@@ -18,8 +18,7 @@ from mule.evaluation.intervals import ClipDraws, Interval, PerDraw, draw_clips, 
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import LEVEL, Trial
 from mule.evaluation.tables import ARROWS, Block, Line, Number, Sheet
-from mule.inference.output_files import kept_outputs
-from mule.inference.results import Novelties, read_novelties
+from mule.inference.results import Novelties, kept_outputs, read_novelties
 from mule.inference.score_rules import LEFT_OUT
 
 DEFAULT = "mule-memory"

@@ -113,7 +113,7 @@ def write_json(result: Result, path: Path | None) -> None:
         write_file(path.resolve(), text)
 
 
-CONVENTION = (
+OPEN_SET_CONVENTION = (
     "Novelty is used as given, larger = more novel; it is never flipped, so AUROC below 0.5 means it points the "
     "wrong way. Equal scores are one threshold. "
     "auroc: chance that a novel actor ranks above a known one, ties count half. "
@@ -178,7 +178,7 @@ def evaluate_open_set(
                 num_known=len(members) - num_novel,
                 num_novel=num_novel,
             )
-    convention = CONVENTION
+    convention = OPEN_SET_CONVENTION
     if resamples:
         convention += (
             f" intervals: {100 * level:g} % percentile bootstrap over actors, known and novel resampled separately, "

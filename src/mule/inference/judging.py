@@ -1,4 +1,4 @@
-"""From outputs to results: closed-set mAP, and every open-set measure of every score, with intervals over clips."""
+"""Evaluate a trained run: closed-set mAP, and every open-set measure of every score, with intervals over clips."""
 
 import hashlib
 import json
@@ -16,16 +16,24 @@ from mule.evaluation.class_figures import novelty_percentiles, reliability
 from mule.evaluation.intervals import ClipDraws, draw_clips, drawn_measures, intervals_of
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
 from mule.evaluation.open_set import (
-    CONVENTION,
+    OPEN_SET_CONVENTION,
     OpenSetIntervals,
     OpenSetMeasures,
     UndefinedMeasures,
     evaluate_open_set,
 )
-from mule.inference.output_files import OutputsOf, weights_digest
+from mule.evaluation.outcomes import LEVEL
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of
-from mule.inference.results import FORMAT, Novelties, ScoreResult, SideResult, read_result, write_result
+from mule.inference.results import (
+    RESULTS_FORMAT,
+    Novelties,
+    ScoreResult,
+    SideResult,
+    read_result,
+    write_result,
+)
+from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.score_rules import SCORE_NAMES, ScoreRule, score_rules
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.inference.tracks import By, by_track
@@ -35,51 +43,51 @@ from mule.training.data import Noted
 from mule.training.monitor import probability_order
 
 FALSE_ALARMS = 0.05
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Judging:
-    """How outputs are judged."""
+    """Settings of an evaluation."""
 
     scores: tuple[str, ...] = SCORE_NAMES
     dropout_passes: int = 10
     resamples: int = 1000
-    """Draws of clips for the intervals; 0 leaves them out."""
+    """Bootstrap resamples for confidence intervals; 0 disables them."""
     seed: int = 0
     test_clips: int | None = None
-    """Of each test side of Stage; None is as many as the benchmark has."""
+    """Clips in each test set of Stage; None uses the benchmark's number."""
     by: By = "look"
-    """Whether every look at an actor is judged, or all looks along a track together."""
+    """Evaluate every look at an actor on its own, or all looks of a track together."""
     most_looks: int | None = None
-    """Of each track the first so many; None is all."""
+    """Use only the first so many looks of each track; None uses all."""
 
     def __post_init__(self) -> None:
         if self.most_looks is not None and (self.by == "look" or self.most_looks < 1):
             raise RangeError(
-                f"a number of looks must be at least 1 and goes with judging by track; got {self.most_looks}, by {self.by}."
+                f"most_looks must be at least 1 and needs by='track'; got most_looks={self.most_looks}, by={self.by!r}."
             )
 
-    def shown(self, outputs: SideOutputs) -> SideOutputs:
-        """What is judged of these outputs."""
+    def rows_of(self, outputs: SideOutputs) -> SideOutputs:
+        """The rows to evaluate: looks as they are, or tracks."""
         return outputs if self.by == "look" else by_track(outputs, most_looks=self.most_looks)
 
     def name_of(self, side: str) -> str:
-        """What the result of a side is called, and its file: judged another way it is another result."""
+        """The name of the result and its file; tracks are a result of their own."""
         looks = "" if self.most_looks is None else f"-{self.most_looks}"
         return side if self.by == "look" else f"{side}-by-track{looks}"
 
     @property
     def convention(self) -> str:
-        """What the numbers mean, in words."""
+        """What the numbers mean, in words; readers of results see it."""
         drawn = (
-            f" intervals: {100 * LEVEL:g} % percentile bootstrap over clips, those of one video together, {self.resamples} draws, seed {self.seed}."
+            f" intervals: {100 * LEVEL:g} % percentile bootstrap over clips, keeping clips of one video together, "
+            f"{self.resamples} resamples, seed {self.seed}."
             if self.resamples
             else ""
         )
         return (
-            f"{CONVENTION}{drawn} threshold: flags at most {FALSE_ALARMS:.0%} of the known actors of validation, who "
-            "were not trained on. Scores that learn did so on training actors."
+            f"{OPEN_SET_CONVENTION}{drawn} threshold: flags at most {FALSE_ALARMS:.0%} of the known actors of validation, "
+            "which is not used for training. Scores that learn use training actors only."
         ) + self._by_track
 
     @property
@@ -88,14 +96,14 @@ class Judging:
             return ""
         taken = "all" if self.most_looks is None else f"the first {self.most_looks}"
         return (
-            f" tracks: {taken} looks at one actor together; evidence is fused, rivals get the mean output and feature. "
-            "Scores learned from single looks; threshold and p-values are of validation tracks of as many looks."
+            f" tracks: {taken} looks at an actor are evaluated together; evidence is fused, rivals get the mean output and "
+            "feature. Scores learn from single looks; thresholds and p-values come from validation tracks of equal length."
         )
 
 
 @dataclass(frozen=True)
-class FittedScore:
-    """A score that has seen known actors, and what it says of those of validation."""
+class FittedRule:
+    """A score that has learned from known actors, and the novelty it gives those of validation."""
 
     rule: ScoreRule
     val_novelty: Float[np.ndarray, " actors"]
@@ -103,9 +111,9 @@ class FittedScore:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What every side of a run is judged with."""
+    """What the evaluation of every side of a run shares."""
 
-    fitted: tuple[FittedScore, ...]
+    fitted: tuple[FittedRule, ...]
     left_out: Mapping[str, str]
     mean_ap_val: float
     dead_share: float
@@ -114,14 +122,14 @@ class Yardstick:
 def judge_run(
     run_dir: Path, experiment: Experiment, *, sides: Sequence[str] = (), judging: Judging, noted: Noted
 ) -> dict[str, SideResult]:
-    """The judgement of a finished run on each side, from its folder or made now and kept there.
+    """Evaluate a finished run on each side, or read the result if the run's folder has it already.
 
     Args:
         run_dir: the folder of the run.
-        experiment: its experiment, with the data where they now lie.
-        sides: which; none is validation and every test side.
-        judging: how.
-        noted: is told what is being computed.
+        experiment: its experiment, with the present place of the data.
+        sides: names of sides; none means validation and every test side.
+        judging: settings.
+        noted: receives a sentence about each longer step.
 
     Raises:
         RangeError: there is no side, or no score, of that name.
@@ -133,12 +141,12 @@ def judge_run(
     source = OutputsOf(run_dir, experiment, judging.dropout_passes, judging.test_clips)
     keys = {side: result_key(source, side, judging) for side in wanted}
     results = {side: read_result(run_dir, judging.name_of(side)) for side in wanted}
-    missing = [side for side in wanted if (found := results[side]) is None or found.key != keys[side]]
+    missing = [side for side in wanted if (result := results[side]) is None or result.key != keys[side]]
     if missing:
         train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
         read = reading_of(experiment.system, train, val, model=weights_digest(run_dir))
         val = read(val)
-        yardstick = yardstick_of(rules, train, judging.shown(val))
+        yardstick = yardstick_of(rules, train, judging.rows_of(val))
         for side in missing:
             outputs = {TRAIN: train, VAL: val}.get(side) or read(source.on(side, noted=noted))
             facts = {
@@ -148,7 +156,7 @@ def judge_run(
                 "side_digest": source.side_digest(side),
                 "weights_sha256": weights_digest(run_dir),
             }
-            result, novelties = judged(judging.shown(outputs), yardstick, judging=judging, facts=facts)
+            result, novelties = judged(judging.rows_of(outputs), yardstick, judging=judging, facts=facts)
             write_result(result, novelties, run_dir)
             results[side] = result
     return {judging.name_of(side): result for side, result in results.items() if result is not None}
@@ -185,31 +193,30 @@ def judge_looks(
 
 
 def result_key(source: OutputsOf, side: str, judging: Judging) -> str:
-    """All that the result of a side depends on."""
+    """Everything the result of a side depends on."""
     keys = [source.key(each) for each in (TRAIN, VAL, side)]
-    judged_how = {"format": FORMAT, "scores": judging.scores, "convention": judging.convention}
+    judged_how = {"format": RESULTS_FORMAT, "scores": judging.scores, "convention": judging.convention}
     if find_system(source.experiment.system).has_memory:
         judged_how["reads"] = "network and whole memory"
     return hashlib.sha256(json.dumps([keys, judged_how]).encode()).hexdigest()
 
 
 def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
-    """The facts of a judgement that is shown and not kept: nothing asks for its key or for the digest of its side."""
+    """The facts of a result that is shown but not saved, so it needs neither a key nor a digest."""
     return {"key": "", "system": system, "side": side, "side_digest": "", "weights_sha256": model}
 
 
 def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutputs) -> Yardstick:
-    """Rules that have learned from known actors, and what else the judgement of a run rests on.
+    """Fit the rules on known actors, and measure what the evaluation of every side needs.
 
-    A rule that this network cannot give what it needs, or that cannot learn from these actors, is left out with the
-    reason.
+    A rule that does not apply to this network, or cannot learn from these actors, is left out with the reason.
     """
-    fitted: list[FittedScore] = []
+    fitted: list[FittedRule] = []
     left_out: dict[str, str] = {}
     for rule in rules:
         try:
             rule.fit(train.deciding, val.deciding)
-            fitted.append(FittedScore(rule, ranks(rule, val.deciding)))
+            fitted.append(FittedRule(rule, ranks(rule, val.deciding)))
         except MuleError as error:
             left_out[rule.name] = str(error)
     return Yardstick(
@@ -221,7 +228,7 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutput
 
 
 def _dead_share(train: SideOutputs) -> float:
-    """Only evidence that is the ReLU of an output of its own can die: below zero it has no gradient to come back with."""
+    """Share of dead outputs. Only evidence that is the ReLU of its own output can die: below zero it has no gradient."""
     if train.kind != "independent":
         return 0.0
     most = torch.cat([train.evidence.positive, train.evidence.negative], dim=1).amax(dim=0)
@@ -229,28 +236,28 @@ def _dead_share(train: SideOutputs) -> float:
 
 
 def ranks(rule: ScoreRule, outputs: SideOutputs) -> Float[np.ndarray, " actors"]:
-    """The novelty of each actor, in the form that never ties by rounding.
+    """The novelty of each actor as a rank, which does not tie by rounding.
 
     Raises:
-        NotFinite: some are not finite.
+        NotFinite: some ranks are not finite.
     """
-    found = rule.novelty(outputs).rank.double().numpy()
-    wrong = np.count_nonzero(~np.isfinite(found))
-    if wrong:
-        raise NotFinite(f"novelty must be finite; that of {wrong} of {len(found)} actors is not")
-    return found
+    rank = rule.novelty(outputs).rank.double().numpy()
+    num_wrong = np.count_nonzero(~np.isfinite(rank))
+    if num_wrong:
+        raise NotFinite(f"novelty must be finite; it is not for {num_wrong} of {len(rank)} actors")
+    return rank
 
 
 def judged(
     outputs: SideOutputs, yardstick: Yardstick, *, judging: Judging, facts: Mapping[str, str]
 ) -> tuple[SideResult, Novelties]:
-    """The judgement of one side, and the novelty of its actors by every score.
+    """Evaluate one side; return the result and the novelty of its actors by every score.
 
     Args:
         outputs: of the side.
         yardstick: of the same run.
-        judging: how.
-        facts: what the result says of the run.
+        judging: settings.
+        facts: fields of the result that identify the run and the side.
     """
     is_known = np.logical_not(outputs.truth.is_novel)
     draws = None
@@ -326,25 +333,25 @@ def _open_set(
     num_novel = int(np.count_nonzero(is_novel))
     num_known = len(is_novel) - num_novel
     if not (num_novel and num_known):
-        lacking = "known" if num_novel else "novel"
+        missing = "known" if num_novel else "novel"
         return UndefinedMeasures(
-            undefined=f"no {lacking} actors on this side", num_known=num_known, num_novel=num_novel
+            undefined=f"no {missing} actors in this set", num_known=num_known, num_novel=num_novel
         )
-    found = evaluate_open_set(novelty, is_novel, resamples=0)
+    measures = evaluate_open_set(novelty, is_novel, resamples=0)
     ends = None if draws is None else intervals_of(drawn_measures(novelty, is_novel, draws), level=LEVEL)
     intervals = None
     if draws is not None and ends is not None:
         intervals = OpenSetIntervals.model_validate(
             {"level": LEVEL, "resamples": len(draws.counts), "seed": draws.seed, **ends}
         )
-    values = {name: getattr(found, name) for name in OpenSetMeasures.model_fields}
+    values = {name: getattr(measures, name) for name in OpenSetMeasures.model_fields}
     return OpenSetMeasures.model_validate({**values, "intervals": intervals})
 
 
 def _average_precisions(
     outputs: SideOutputs, chosen: Bool[np.ndarray, " actors"]
 ) -> Float[np.ndarray, " classes"]:
-    """Ranked as validation ranks: by the logarithm of α/β, which is in the order of a sigmoid's logits too."""
+    """Average precision per action, ranked by log α/β as in validation; a sigmoid's logits have the same order."""
     order = probability_order(outputs.evidence).double().numpy()
     return multilabel_average_precision(order[chosen], outputs.labels[chosen])
 

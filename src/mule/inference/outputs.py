@@ -1,57 +1,52 @@
-"""What one trained run says of every actor of one side: all that any score can ask for, and what is true of the actor.
+"""What a trained network says about every actor of a side, with what is true of them, and the file that keeps it.
 
-run ─▶ model ─┬─ outputs h ─▶ evidence, logits
-side ─ batches┘─ features before the last linear layer, and that layer
-              └─ outputs of further passes with dropout on
+RUN/outputs/SIDE.safetensors   tensors, with the key they were made from
+           /SIDE.json          the same key, and names: classes, clips, actors
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import NamedTuple, cast
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from safetensors import SafetensorError
+from torch import Tensor
 
-from mule.core.config import LabelsOf
-from mule.core.errors import RangeError
+from mule.core.files import write_file
 from mule.core.records import Evidence
-from mule.data.batches.batches import ActorBatch
-from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName
-from mule.evidence.fusion import along_tracks
 from mule.evidence.head import beta_parameters
-from mule.features.pooling import FeatureMaps
-from mule.inference.dropping import droppers_in, passes_with_dropout
-from mule.inference.sides import ActorTruth, Rows, Side
+from mule.inference.sides import ActorTruth
 from mule.memory.memory import whole_features
-from mule.model import MuleModel, RelationModel, SceneBoxes, looks_of
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 from mule.systems.catalogue import EvidenceKind
-from mule.training.build import LoadedRun
-from mule.training.data import labels_of
-from mule.training.step import evaluating, labels_in, said_of, scene_boxes
 
-NO_DROPOUT = "this network drops no units"
-NO_PASSES = "no passes with dropout on were asked for"
-NO_READOUT = "each action has a feature of its own, so there is no one last linear layer"
+OUTPUTS_FORMAT = "mule-outputs-3"
 
 
 @dataclass(frozen=True)
 class SideOutputs:
-    """One row per actor, or per clip where labels are of clips. `truth` has these rows too; `labels` are those of the actions the network was taught."""
+    """One row per actor, or per clip where clips have the labels.
+
+    `labels` are those of the actions the network was taught; `truth` has the same rows and all actions.
+    """
 
     classes: tuple[str, ...]
     kind: EvidenceKind
     outputs: Float[Tensor, "actors outputs"]
-    """h, as the last layer gives it."""
+    """h, the raw outputs of the last layer."""
     evidence: Evidence
     features: Float[Tensor, "actors dim"]
-    looks: Float[Tensor, "actors channels"]
-    """What the backbone saw of each."""
+    """What the last linear layer sees."""
+    backbone_features: Float[Tensor, "actors channels"]
+    """The backbone's map, pooled over each actor's box."""
     readout: LinearReadout | None
     dropout_logits: Float[Tensor, "passes actors classes"] | None
     labels: Bool[np.ndarray, "actors classes"]
@@ -59,11 +54,11 @@ class SideOutputs:
     clip_names: tuple[ClipName, ...]
     clip_index: Int[np.ndarray, " actors"]
     not_stored: Mapping[str, str]
-    """What a score may need and this network cannot give, with the reason."""
+    """What a score may need but this network cannot give, with the reason."""
     num_skipped: int = 0
     """Clips that could not be read."""
     tags: tuple[str, ...] = ()
-    """Taught labels that say nothing about whether an actor is novel."""
+    """Taught labels that are no actions, such as a viewpoint; novelty ignores them."""
 
     @property
     def num_actors(self) -> int:
@@ -71,14 +66,14 @@ class SideOutputs:
         return len(self.clip_index)
 
     def at(self, rows: Bool[np.ndarray, " actors"]) -> "SideOutputs":
-        """Some of the actors, without passes with dropout on."""
+        """Some of the actors, without passes with dropout."""
         chosen = torch.from_numpy(rows)
         return replace(
             self,
             outputs=self.outputs[chosen],
             evidence=Evidence(self.evidence.positive[chosen], self.evidence.negative[chosen]),
             features=self.features[chosen],
-            looks=self.looks[chosen],
+            backbone_features=self.backbone_features[chosen],
             dropout_logits=None,
             labels=self.labels[rows],
             truth=self.truth.at(np.flatnonzero(rows)),
@@ -87,15 +82,15 @@ class SideOutputs:
 
     @cached_property
     def does_known(self) -> Bool[np.ndarray, " actors"]:
-        """Who does a taught action; a tag is none."""
+        """Whether each actor does a taught action; tags do not count."""
         return np.asarray(self.labels[:, self._is_action].any(axis=1))
 
     @cached_property
     def deciding(self) -> "SideOutputs":
-        """What novelty is read from: the same actors, and of the labels those that are no tags.
+        """The same actors without the tags: what novelty scores read.
 
-        A tag, such as the view from behind, is recognised in novel actors as well. Read as evidence of an action it would
-        make them known.
+        A tag, such as the view from behind, is recognised in novel actors too. Read as evidence of an action, it would
+        make them look known.
         """
         if not self.tags:
             return self
@@ -119,29 +114,29 @@ class SideOutputs:
 
     @cached_property
     def video_index(self) -> Int[np.ndarray, " actors"]:
-        """The video of each actor by number; clips of one video share it. Rendered clips are videos of their own."""
+        """The position of each actor's video in `videos`. Every rendered clip is a video of its own."""
         videos = {name: number for number, name in enumerate(self.videos)}
         return np.array([videos[name.video] for name in self.clip_names], dtype=np.int64)[self.clip_index]
 
     @cached_property
     def videos(self) -> tuple[str, ...]:
-        """The names of the videos, in the order in which they come."""
+        """The names of the videos, in order of appearance."""
         return tuple(dict.fromkeys(name.video for name in self.clip_names))
 
     @cached_property
     def stored(self) -> StoredOutputs:
-        """The same for rivals' scores."""
+        """The same outputs as the rivals' scores read them."""
         logits = one_logit_per_action(self.outputs, len(self.classes))
         return StoredOutputs(logits, self.features, self.readout, self.dropout_logits)
 
     @cached_property
     def remembered(self) -> Float[Tensor, "actors whole"]:
         """What a memory keeps of each actor."""
-        return whole_features(self.features.float(), self.looks.float())
+        return whole_features(self.features.float(), self.backbone_features.float())
 
     @cached_property
     def probability(self) -> Float[np.ndarray, "actors classes"]:
-        """The expected probability of each action: of the Beta, of the Dirichlet, or the sigmoid's."""
+        """The expected probability of each action under the Beta, the Dirichlet or the sigmoid."""
         if self.kind == "read":
             return torch.sigmoid(self.stored.logits.double()).numpy()
         if self.kind == "dirichlet":
@@ -154,146 +149,97 @@ class SideOutputs:
 def one_logit_per_action(
     outputs: Float[Tensor, "rows outputs"], num_classes: int
 ) -> Float[Tensor, "rows classes"]:
-    """The outputs themselves; where each action has two, what speaks for it less what speaks against it."""
+    """The outputs themselves; where an action has two, the output for it minus the output against it."""
     if outputs.shape[1] == num_classes:
         return outputs
     return outputs[:, :num_classes] - outputs[:, num_classes:]
 
 
-def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | None:
-    """Return a network's last linear layer with one logit per action; None if it has no such layer."""
-    if linear is None:
+def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: str) -> None:
+    """Cache outputs in the run's folder. The JSON file is written last, so its presence means all is there."""
+    tensors: dict[str, Tensor | None] = {
+        "outputs": outputs.outputs,
+        "positive": outputs.evidence.positive,
+        "negative": outputs.evidence.negative,
+        "features": outputs.features,
+        "backbone_features": outputs.backbone_features,
+        "readout_weight": outputs.readout and outputs.readout.weight,
+        "readout_bias": outputs.readout and outputs.readout.bias,
+        "dropout_logits": outputs.dropout_logits,
+        "labels": torch.from_numpy(outputs.labels),
+        "all_labels": torch.from_numpy(outputs.truth.labels),
+        "is_novel": torch.from_numpy(outputs.truth.is_novel),
+        "boxes_xyxy_unit": torch.from_numpy(outputs.truth.boxes_xyxy_unit),
+        "clip_index": torch.from_numpy(outputs.clip_index),
+        "key_time_s": torch.tensor([name.key_time_s for name in outputs.clip_names], dtype=torch.float64),
+    }
+    names = {
+        "format": OUTPUTS_FORMAT,
+        "key": key,
+        "kind": outputs.kind,
+        "classes": outputs.classes,
+        "all_classes": outputs.truth.classes,
+        "videos": [name.video for name in outputs.clip_names],
+        "actor_ids": outputs.truth.actor_ids,
+        "not_stored": dict(outputs.not_stored),
+        "num_skipped": outputs.num_skipped,
+    }
+    folder = run_dir / "outputs"
+    folder.mkdir(exist_ok=True)
+    stored = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
+    write_file(folder / f"{side}.safetensors", safetensors.torch.save(stored, {"key": key}))
+    write_file(folder / f"{side}.json", json.dumps(names, ensure_ascii=False, indent=1) + "\n")
+
+
+def read_side_outputs(run_dir: Path, side: str, *, key: str | None = None) -> SideOutputs | None:
+    """Read cached outputs if they were made from `key` (None accepts any); None if they were not, or are damaged."""
+    path = run_dir / "outputs" / f"{side}.safetensors"
+    try:
+        names: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        with safetensors.safe_open(path, framework="pt") as file:
+            is_meant = key in (None, names["key"]) and (file.metadata() or {}).get("key") == names["key"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()} if is_meant else {}  # noqa: SIM118 - no dict
+    except (OSError, ValueError, KeyError, SafetensorError):
         return None
-    layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1)
-    joined = one_logit_per_action(layer.T, num_classes).T
-    return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())
+    is_current = bool(tensors) and names["format"] == OUTPUTS_FORMAT
+    return _outputs(names, tensors) if is_current else None
 
 
-def outputs_of(run: LoadedRun, side: Side, *, dropout_passes: int, seed: int = 0) -> SideOutputs:
-    """What the run says of every actor of the side.
+def cached_key(run_dir: Path, side: str) -> dict[str, Any]:
+    """What the cached outputs were made from; empty if there are none."""
+    try:
+        names = json.loads((run_dir / "outputs" / f"{side}.json").read_text(encoding="utf-8"))
+        return dict(json.loads(names["key"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
-    Args:
-        run: a trained recogniser.
-        side: of the data of its experiment.
-        dropout_passes: further passes with dropout on, for scores that ask how much passes differ; 0 is none.
-        seed: of what is dropped in them.
 
-    Raises:
-        RangeError: the side has no actors.
-    """
-    model = _seeing(run)
-    system, decide, of = run.system, cast(nn.Module, model.decide), labels_of(run.experiment)
-    has_droppers = bool(droppers_in(decide))
-    num_passes = dropout_passes if has_droppers else 0
-    parts: list[_Part] = []
-    names: list[ClipName] = []
-    with evaluating(model):
-        for number, batch in enumerate(side.batches):
-            maps = [model.backbone(each) for each in batch.pixels]
-            part = _part(model, maps, batch, side, first_clip=len(names), of=of)
-            if num_passes and batch.num_actors:
-                passes = _passes(run, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
-                logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
-                part = part._replace(dropped=torch.stack(logits))
-            parts.append(part)
-            names += batch.clip_names
-    parts = [part for part in parts if len(part.rows)]
-    if not parts:
-        raise RangeError(f"the {side.name} side must have actors; it has none.")
-    readout = last_layer(system.readout_layer(decide), len(run.classes)) if of == "actors" else None
-    skipped = side.batches.skipped if isinstance(side.batches, ClipLoader) else []
-    rows = np.concatenate([part.rows for part in parts])
+def _outputs(names: dict[str, Any], tensors: dict[str, Tensor]) -> SideOutputs:
+    def column(name: str) -> np.ndarray:
+        return tensors[name].numpy()
+
+    readout = None
+    if "readout_weight" in tensors:
+        readout = LinearReadout(tensors["readout_weight"], tensors["readout_bias"])
     return SideOutputs(
-        classes=run.classes,
-        kind=system.evidence,
-        outputs=torch.cat([part.outputs for part in parts]),
-        evidence=Evidence(
-            torch.cat([part.evidence.positive.float() for part in parts]),
-            torch.cat([part.evidence.negative.float() for part in parts]),
-        ),
-        features=torch.cat([part.features for part in parts]),
-        looks=torch.cat([part.looks for part in parts]),
+        classes=tuple(names["classes"]),
+        kind=names["kind"],
+        outputs=tensors["outputs"],
+        evidence=Evidence(tensors["positive"], tensors["negative"]),
+        features=tensors["features"],
+        backbone_features=tensors["backbone_features"],
         readout=readout,
-        dropout_logits=torch.cat([part.dropped for part in parts], dim=1) if num_passes else None,
-        labels=np.concatenate([part.labels for part in parts]),
-        truth=side.truth.at(rows),
-        clip_names=tuple(names),
-        clip_index=np.concatenate([part.clip_index for part in parts]),
-        not_stored={
-            **({} if readout else {"readout": NO_READOUT}),
-            **({} if num_passes else {"dropout_logits": NO_PASSES if has_droppers else NO_DROPOUT}),
-        },
-        num_skipped=len(skipped),
+        dropout_logits=tensors.get("dropout_logits"),
+        labels=column("labels"),
+        truth=ActorTruth(
+            classes=tuple(names["all_classes"]),
+            labels=column("all_labels"),
+            is_novel=column("is_novel"),
+            boxes_xyxy_unit=column("boxes_xyxy_unit"),
+            actor_ids=tuple(names["actor_ids"]),
+        ),
+        clip_names=tuple(map(ClipName, names["videos"], column("key_time_s").tolist())),
+        clip_index=column("clip_index"),
+        not_stored=names["not_stored"],
+        num_skipped=names["num_skipped"],
     )
-
-
-class _Part(NamedTuple):
-    """What one batch gives."""
-
-    outputs: Tensor
-    evidence: Evidence
-    features: Tensor
-    looks: Tensor
-    dropped: Tensor
-    labels: Bool[np.ndarray, "actors classes"]
-    rows: Rows
-    clip_index: Rows
-
-
-def _looks(maps: Sequence[FeatureMaps], boxes: SceneBoxes, of: LabelsOf) -> Float[Tensor, "rows channels"]:
-    """Those of each actor; a clip's are the mean of its actors'."""
-    looks = looks_of(maps, boxes).float()
-    if of == "actors":
-        return looks
-    clips, clip = boxes.actor_clip_index.unique(return_inverse=True)
-    return along_tracks(looks, clip, num_tracks=len(clips))
-
-
-def _part(
-    model: MuleModel,
-    maps: Sequence[FeatureMaps],
-    batch: ActorBatch,
-    side: Side,
-    *,
-    first_clip: int,
-    of: LabelsOf,
-) -> _Part:
-    boxes = scene_boxes(batch)
-    output = said_of(model.decide(maps, boxes), of)
-    number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
-    positions = batch.positions[output.actor_clip_index].tolist()
-    rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
-    return _Part(
-        outputs=output.outputs.clone(),
-        evidence=output.evidence,
-        features=output.features.clone(),
-        looks=_looks(maps, boxes, of),
-        dropped=output.outputs.new_zeros(0),
-        labels=labels_in(batch, of).numpy(),
-        rows=np.array(rows, dtype=np.int64),
-        clip_index=output.actor_clip_index.numpy() + first_clip,
-    )
-
-
-def _passes(
-    run: LoadedRun,
-    maps: Sequence[FeatureMaps],
-    boxes: SceneBoxes,
-    num_passes: int,
-    *,
-    of: LabelsOf,
-    seed: int,
-) -> list[Float[Tensor, "actors outputs"]]:
-    """Only what is right of the pooling drops units, so all passes see the same maps and the same pooled scene."""
-    decide = cast(RelationModel, run.model.decide)
-    decided = (
-        partial(decide.decided, decide.scene(maps, boxes))
-        if run.system.pools_once
-        else partial(decide, maps, boxes)
-    )
-    return passes_with_dropout(decide, lambda: said_of(decided(), of).outputs, num_passes, seed=seed)
-
-
-def _seeing(run: LoadedRun) -> MuleModel:
-    """The network with the backbone its clips need: rendered ones are pixels, also where training kept their maps."""
-    return run.model if run.experiment.data.kind == "table" else run.model_on_pixels()

@@ -1,18 +1,15 @@
-"""Scores that ask a memory of training actors, for any network: ours, and every rival's the same way.
+"""A network together with a memory of its training actors: memory scores, and evidence that adds to the network's.
 
-    whole-memory     G-Vac: nobody remembered is near, by [z / ‖z‖ | a / ‖a‖]
-    memory           the same of a memory that holds what the last layer saw alone, z / ‖z‖
+    whole-memory     G-Vac: no remembered actor is near, by [z / ‖z‖ | a / ‖a‖]
+    memory           the same for a memory that holds only what the last layer saw, z / ‖z‖
     discounted-pe    GD-PE: the network's evidence, discounted by the memory's trust
     agreement-pe     A-PE: evidence for actions that neighbours do as well
-
-The memory holds training actors; how far it reaches is set on held-out known actors.
-
-A network read together with the memory of its training actors: their evidence adds.
 
     train ─▶ memory ─┐
     val   ─▶ ρ, S ───┴─▶ for any side: evidence of the network, e^±h, plus that of the nearest training actors
 
-Recognition is then by both; novelty has its own scores, which ask the memory themselves (`memory_rules`).
+The memory holds training actors; held-out known actors set how far it reaches. Every network, ours or a rival's, uses it
+the same way.
 """
 
 from collections.abc import Callable
@@ -41,11 +38,11 @@ from mule.systems.catalogue import find_system
 
 MEMORY_SCORES = ("memory", "whole-memory", "discounted-pe", "agreement-pe")
 _NO_WEIGHTS = "0" * 64
-"""In place of the fingerprint of weights: this memory is never kept."""
+"""Stands in for the weights' SHA-256: this memory is never saved."""
 
 
 def seen_actors(outputs: SideOutputs) -> SeenActors:
-    """The actors of a side as a memory takes them in. Those of one video are one group: they share camera and light."""
+    """The actors of a side as a memory stores them. Actors of one video form a group: they share camera and light."""
     clips = [outputs.clip_names[i] for i in outputs.clip_index.tolist()]
     places = Places.of(
         [clip.video for clip in clips],
@@ -56,57 +53,57 @@ def seen_actors(outputs: SideOutputs) -> SeenActors:
 
 
 def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
-    """What the last layer saw of each actor."""
+    """The feature of each actor before the last layer."""
     return outputs.features.float()
 
 
 def remembered_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:
-    """The same beside what the backbone saw of each actor."""
+    """The feature before the last layer together with the backbone's."""
     return outputs.remembered
 
 
 def known_of(outputs: SideOutputs) -> SeenActors:
-    """The actors of a side that do a known action."""
+    """The actors of a side that do a known action, as a memory stores them."""
     return seen_actors(outputs).at(torch.from_numpy(outputs.does_known))
 
 
 @dataclass
 class SharedMemory:
-    """One memory of training actors for all scores that ask it: built once, and asked once about the actors of a side."""
+    """A memory of training actors that several scores share: built once, searched once per side."""
 
     features_of: Callable[[SideOutputs], Tensor] = related_features
-    """What it remembers of an actor."""
+    """Which feature of an actor it remembers."""
     _sides: tuple[SideOutputs, SideOutputs] | None = field(default=None, repr=False)
     _memory: EvidenceMemory | None = field(default=None, repr=False)
-    _asked: list[tuple[SideOutputs, Weighed]] = field(
+    _searched: list[tuple[SideOutputs, Weighed]] = field(
         default_factory=list[tuple[SideOutputs, Weighed]], repr=False
     )
 
     def of(self, train: SideOutputs, held_out: SideOutputs) -> EvidenceMemory:
-        """The training actors; held-out known ones say how far a memory reaches."""
-        found = self._memory
+        """Build the memory of training actors; held-out known actors set how far it reaches."""
+        memory = self._memory
         if (
-            found is None
+            memory is None
             or self._sides is None
             or self._sides[0] is not train
             or self._sides[1] is not held_out
         ):
             memory = build_memory(self._known(train), class_names=train.classes, model=_NO_WEIGHTS)
             reach = reach_of(memory, self._known(held_out).features)
-            found = replace(memory, kernel=replace(memory.kernel, reach=reach))
-            self._sides, self._memory, self._asked = (train, held_out), found, []
-        return found
+            memory = replace(memory, kernel=replace(memory.kernel, reach=reach))
+            self._sides, self._memory, self._searched = (train, held_out), memory, []
+        return memory
 
     def weighed(self, memory: EvidenceMemory, outputs: SideOutputs) -> Weighed:
         """The nearest entries of each actor of a side, weighed."""
         if memory is not self._memory:
             return weigh(memory, self.features_of(outputs))
-        for asked, weighed in self._asked:
-            if asked is outputs:
+        for searched, weighed in self._searched:
+            if searched is outputs:
                 return weighed
-        found = weigh(memory, self.features_of(outputs))
-        self._asked.append((outputs, found))
-        return found
+        weighed = weigh(memory, self.features_of(outputs))
+        self._searched.append((outputs, weighed))
+        return weighed
 
     def _known(self, outputs: SideOutputs) -> SeenActors:
         is_known = torch.from_numpy(outputs.does_known)
@@ -115,36 +112,36 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class SharedMemories:
-    """One memory of what the last layer saw, and one that also holds what the backbone did."""
+    """A memory of the features before the last layer, and one that adds the backbone's."""
 
     related: SharedMemory = field(default_factory=SharedMemory)
     whole: SharedMemory = field(default_factory=lambda: SharedMemory(remembered_features))
 
-    def asked_by(self, score: str) -> SharedMemory:
-        """The memory that a score of that name asks."""
+    def used_by(self, score: str) -> SharedMemory:
+        """The memory that the score of this name searches."""
         return self.whole if score == "whole-memory" else self.related
 
 
 @dataclass
 class MemoryRule:
-    """A score that asks a memory of training actors."""
+    """A score that searches a memory of training actors."""
 
     name: str
     shared: SharedMemory = field(default_factory=SharedMemory, repr=False)
     _memory: EvidenceMemory | None = field(default=None, repr=False)
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Remembers the training actors; held-out known ones say how far a memory reaches."""
+        """Remember the training actors; held-out known actors set how far the memory reaches."""
         self._memory = self.shared.of(train, held_out)
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
         """The novelty of each actor.
 
         Raises:
-            MissingOutputs: the score needs one logit per action and the network has none; the message says so.
+            MissingOutputs: the score needs one logit per action, which the network does not have.
         """
         if self._memory is None:
-            raise NotFitted(f"{self.name} has not seen known actors yet. Call fit(train, held_out).")
+            raise NotFitted(f"{self.name} must be fitted on known actors first. Call fit(train, held_out).")
         weighed = self.shared.weighed(self._memory, outputs)
         if self.name not in _OF_LOGITS:
             return vacuity_novelty(weighed)
@@ -171,7 +168,7 @@ Reading = Callable[[SideOutputs], SideOutputs]
 
 
 def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Remembered:
-    """A calibrated memory of a run's known training actors, with the known actors of validation that set it.
+    """A memory of a run's known training actors, calibrated on the known actors of validation, which it includes.
 
     Args:
         train: outputs on the training side.
@@ -179,7 +176,7 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
         model: SHA-256 of the weights that made both.
 
     Raises:
-        MissingOutputs: the network has not one logit per action.
+        MissingOutputs: the network does not have one logit per action.
     """
     if train.kind not in ("tied", "read"):
         raise MissingOutputs(
@@ -199,18 +196,18 @@ def remembered_of(train: SideOutputs, val: SideOutputs, *, model: str) -> Rememb
 
 
 def reading_of(system: str, train: SideOutputs, val: SideOutputs, *, model: str) -> Reading:
-    """How outputs of a system on a side are read: as they are, or together with a memory if the system has one.
+    """How to read a system's outputs on a side: as they are, or with a memory's evidence added if the system has one.
 
-    The training side is not for this: its actors would remember themselves.
+    Do not read the training side this way: its actors would find themselves in the memory.
     """
     if not find_system(system).has_memory:
         return lambda outputs: outputs
     memory = remembered_of(train, val, model=model).memory
 
-    def together(outputs: SideOutputs) -> SideOutputs:
+    def with_memory(outputs: SideOutputs) -> SideOutputs:
         logits = outputs.stored.logits.float()
         network = Evidence(exp_evidence(logits), exp_evidence(-logits))
-        said = memory_evidence(memory, weigh(memory, outputs.remembered))
-        return replace(outputs, kind="tied", evidence=fused(network, said))
+        remembered = memory_evidence(memory, weigh(memory, outputs.remembered))
+        return replace(outputs, kind="tied", evidence=fused(network, remembered))
 
-    return together
+    return with_memory

@@ -1,6 +1,6 @@
-"""The result files of a run: what a judgement found on one side, and the novelty of each of its actors.
+"""The result files of a run: what an evaluation found on one side, and the novelty of each actor.
 
-RUN/results/SIDE.json          measures, intervals, what was left out and why (`SideResult`)
+RUN/results/SIDE.json          measures, intervals, which scores were left out and why (`SideResult`)
            /SIDE.safetensors   the novelty of every actor by every score
 """
 
@@ -17,9 +17,10 @@ from safetensors import SafetensorError
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
+from mule.inference.outputs import SideOutputs, read_side_outputs
 from mule.systems.catalogue import EvidenceKind
 
-FORMAT = "mule-results-1"
+RESULTS_FORMAT = "mule-results-1"
 Novelties = Mapping[str, Float[np.ndarray, " actors"]]
 
 
@@ -28,29 +29,29 @@ class ResultError(MuleError, OSError):
 
 
 class ScoreResult(Result):
-    """How well one score tells novel actors of one side from known ones."""
+    """How well one score tells the novel actors of a side from the known ones."""
 
     measures: OpenSetMeasures | UndefinedMeasures
     threshold: float
     """Flags at most 5 % of the known actors of validation."""
     known_flagged: float | None
-    """Share of this side's known actors above the threshold: 5 % is what was promised."""
+    """Share of this side's known actors above the threshold; 5 % is the promise."""
     novel_flagged: float | None
+    """Share of this side's novel actors above the threshold."""
     tied_share: float
-    """Actors who share their novelty with another."""
+    """Share of actors whose novelty equals another's."""
     place_by_class: dict[str, float]
-    """The middle place, from 0 (most familiar) to 100 (most novel), of the actors of each action."""
+    """For each action, the median percentile of its actors by novelty: 0 is most familiar, 100 most novel."""
 
 
 class SideResult(Result):
-    """What a judgement of one run found on one side."""
+    """What the evaluation of one run found on one side."""
 
-    format: Literal["mule-results-1"] = FORMAT
+    format: Literal["mule-results-1"] = RESULTS_FORMAT
     key: str
-    """All that the numbers depend on: the outputs, and how they were judged."""
+    """Everything the numbers depend on: the outputs and the evaluation settings."""
     system: str
     kind: EvidenceKind
-    """Where its evidence comes from."""
     side: str
     side_digest: str
     weights_sha256: str
@@ -62,19 +63,19 @@ class SideResult(Result):
     """Closed-set mAP of this side's known actors, over the actions that occur among them."""
     mean_ap_by_class: dict[str, float | None]
     mean_ap_val: float
-    """The same on validation."""
+    """Closed-set mAP on validation."""
     dead_share: float
-    """Outputs that give no training actor any evidence, where evidence is the ReLU of an output of its own."""
+    """Share of outputs that give no training actor any evidence, where evidence is the ReLU of its own output."""
     expected_error: float
-    """ECE of the probabilities of known actors."""
+    """Expected calibration error (ECE) of the probabilities of known actors."""
     scores: dict[str, ScoreResult]
     left_out: dict[str, str]
-    """Scores that this network cannot be judged by, and why."""
+    """Scores that do not apply to this network, and why."""
     convention: str
 
 
 def write_result(result: SideResult, novelties: Novelties, run_dir: Path) -> None:
-    """Keeps a judgement; the result comes last, so that what has one is whole."""
+    """Write a result into the run's folder. The JSON file is written last, so its presence means all is there."""
     folder = run_dir / "results"
     folder.mkdir(exist_ok=True)
     table = {name: np.ascontiguousarray(novelty) for name, novelty in novelties.items()}
@@ -85,7 +86,7 @@ def write_result(result: SideResult, novelties: Novelties, run_dir: Path) -> Non
 
 
 def read_result(run_dir: Path, side: str) -> SideResult | None:
-    """The judgement of a side; None if there is none that can be read by this version."""
+    """Read the result of a side; None if there is none that this version can read."""
     try:
         text = (run_dir / "results" / f"{side}.json").read_text(encoding="utf-8")
         return SideResult.model_validate_json(text)
@@ -94,15 +95,28 @@ def read_result(run_dir: Path, side: str) -> SideResult | None:
 
 
 def read_novelties(run_dir: Path, side: str) -> Novelties:
-    """The novelty of every actor of a side, by score.
+    """Read the novelty of every actor of a side, by score.
 
     Raises:
-        ResultError: the side was not judged.
+        ResultError: the run was not evaluated on the side.
     """
     path = run_dir / "results" / f"{side}.safetensors"
     try:
         return safetensors.numpy.load(path.read_bytes())
     except (OSError, SafetensorError) as error:
+        raise ResultError(f"{path}: must hold the novelty of each actor; cannot read it ({error}).") from None
+
+
+def kept_outputs(run_dir: Path, side: str) -> SideOutputs:
+    """Read the cached outputs of a run that was evaluated.
+
+    Raises:
+        ResultError: there are none, or they are damaged.
+    """
+    outputs = read_side_outputs(run_dir, side)
+    if outputs is None:
         raise ResultError(
-            f"{path}: must hold the novelty of each actor; it cannot be read ({error})."
-        ) from None
+            f"{run_dir / 'outputs' / side}: an evaluated run must have its outputs here; they are missing or damaged. "
+            f"Remove {run_dir / 'results'} to evaluate the run again."
+        )
+    return outputs

@@ -1,6 +1,6 @@
-"""Novelty scores as rules that one comparison can apply to any system: what each needs, and what it learns from.
+"""Novelty scores as rules that apply to any system: what each needs, and what it learns from.
 
-A rule may learn from training actors, who are known, and from held-out known actors; never from a novel one.
+A rule may learn from training actors and from held-out known actors, never from a novel one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,24 +16,23 @@ from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, fisher_name, fisher_statistic
 from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind
-from mule.rivals.networks.enn import vacuity_novelty
+from mule.rivals.networks.enn import dirichlet_vacuity_novelty
 from mule.rivals.scores.by_name import SCORE_BY_NAME, ScoreName
-from mule.rivals.scores.output_score import OutputScore
-from mule.rivals.scores.outputs import Need
+from mule.rivals.scores.outputs import Need, OutputScore
 from mule.systems.catalogue import EvidenceKind
 
 
 @runtime_checkable
 class ScoreRule(Protocol):
-    """How novel each actor is, from all that a network said of it; larger is more novel."""
+    """A novelty score of a network's outputs; larger is more novel."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name of the score in tables."""
         ...
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Learns from known actors: those of training, and those of validation, which no weight has seen."""
+        """Learn from known actors: those of training, and those of validation, on which no weight was trained."""
         ...
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
@@ -42,7 +41,7 @@ class ScoreRule(Protocol):
 
 
 def _printed(kind: NoveltyKind) -> Callable[[Evidence], Novelty]:
-    """The score ranked by its value in [0, 1] as printed, which rounds: actors tie where it saturates."""
+    """The score ranked by its value in [0, 1], as printed in the paper; where it saturates, actors tie."""
 
     def novelty(evidence: Evidence) -> Novelty:
         value = NOVELTY_BY_KIND[kind](evidence).value
@@ -59,11 +58,11 @@ EVIDENCE_SCORES: Mapping[str, Callable[[Evidence], Novelty]] = {
     "PE of log": NOVELTY_BY_KIND["pe_log"],
     "PE by value": _printed("pe"),
     "NE inverse": NOVELTY_BY_KIND["ne_inverse"],
-    "vacuity": vacuity_novelty,
+    "vacuity": dirichlet_vacuity_novelty,
 }
 PAPER_SCORES = ("PE", "NE", "PNE", "Belief")
 EXP_SCORES = ("exp-pe", "exp-belief")
-"""PE of log and Belief of evidence read off logits as e^±h, for networks trained by cross-entropy too."""
+"""PE and Belief of evidence read off the logits as e^±h, also for networks trained with cross-entropy."""
 COMBINED_SCORES = (
     DECIDING_SCORE,
     *(
@@ -86,7 +85,10 @@ COMBINED_SCORES = (
         if name != DECIDING_SCORE
     ),
 )
-"""−Σ log p of the scores in brackets, p on held-out known actors; named twice, one weighs twice. Others can be asked for."""
+"""−Σ log p of the scores in brackets, with p-values on held-out known actors. A score named twice weighs twice.
+
+Any other combination of score names works too.
+"""
 SCORE_NAMES: tuple[str, ...] = (
     *EVIDENCE_SCORES,
     *EXP_SCORES,
@@ -95,10 +97,10 @@ SCORE_NAMES: tuple[str, ...] = (
     *COMBINED_SCORES,
 )
 
-_SAME_ORDER = "with a Dirichlet's evidence it puts actors in the order of vacuity"
+_SAME_ORDER = "for Dirichlet evidence it ranks actors like vacuity"
 _NOTHING_AGAINST = "a Dirichlet gives no evidence against an action"
-_READ_ALREADY = "this network's PE, NE, PNE and Belief are read off its logits by this rule already"
-_OF_A_DIRICHLET = "it is the uncertainty of a Dirichlet; this network has none"
+_READ_ALREADY = "this network's PE, NE, PNE and Belief are already computed from its logits this way"
+_OF_A_DIRICHLET = "it is the uncertainty of a Dirichlet, which this network does not have"
 LEFT_OUT: Mapping[EvidenceKind, Mapping[str, str]] = {
     "dirichlet": {
         **dict.fromkeys(("PE", "PNE", "PE by value"), _SAME_ORDER),
@@ -111,7 +113,7 @@ LEFT_OUT: Mapping[EvidenceKind, Mapping[str, str]] = {
         **{name: _READ_ALREADY for name in get_args(ScoreName) if name.startswith("relu-")},
     },
 }
-"""Scores that say nothing of their own about a network, and why."""
+"""Scores that add nothing for a kind of network, and why."""
 
 JUDGED_BY: Mapping[EvidenceKind, str] = {
     "tied": "PE of log",
@@ -119,23 +121,23 @@ JUDGED_BY: Mapping[EvidenceKind, str] = {
     "dirichlet": "vacuity",
     "read": "joint-energy",
 }
-"""The one score by which a network is compared with others unless told otherwise; chosen before any outcome."""
+"""The default score for comparing networks of each kind, fixed before any result was seen."""
 
 
 @dataclass(frozen=True)
 class EvidenceRule:
-    """A score of the network's own evidence; it learns nothing."""
+    """A score of the network's own evidence. It learns nothing."""
 
     name: str
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Nothing is learned."""
+        """Do nothing: there is nothing to learn."""
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
         """The novelty of each actor.
 
         Raises:
-            MissingOutputs: the score means nothing for this network; the message says why.
+            MissingOutputs: the score does not apply to this network; the message says why.
         """
         _require_meaning(self.name, outputs)
         return EVIDENCE_SCORES[self.name](outputs.evidence)
@@ -143,18 +145,18 @@ class EvidenceRule:
 
 @dataclass(frozen=True)
 class LogitRule:
-    """A score of evidence read off logits as e^±h, whatever the network was trained by; it learns nothing."""
+    """A score of evidence read off the logits as e^±h, however the network was trained. It learns nothing."""
 
     name: str
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Nothing is learned."""
+        """Do nothing: there is nothing to learn."""
 
     def novelty(self, outputs: SideOutputs) -> Novelty:
         """The novelty of each actor.
 
         Raises:
-            MissingOutputs: the network has not one logit per action.
+            MissingOutputs: the network does not have one logit per action.
         """
         if outputs.kind not in ("tied", "read"):
             raise MissingOutputs(f"needs one logit per action; this network's evidence is {outputs.kind}")
@@ -163,14 +165,14 @@ class LogitRule:
 
 @dataclass
 class RivalRule:
-    """A rival's score; it learns from training actors alone, and from the same ones once."""
+    """A rival's score. It learns from training actors only, and only once from the same ones."""
 
     name: str
     score: OutputScore
     _learned_from: SideOutputs | None = field(default=None, repr=False)
 
-    def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:  # noqa: ARG002 - one call for all rules
-        """Learns from training actors, where the score learns."""
+    def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:  # noqa: ARG002 - all rules share one signature
+        """Learn from training actors, if the score learns at all."""
         self._require(train)
         if self.score.learns and self._learned_from is not train:
             self._learned_from = None
@@ -202,9 +204,9 @@ def _require_meaning(score: str, outputs: SideOutputs) -> None:
 
 @dataclass
 class FisherRule:
-    """−Σ log p of several scores: what all of them find strange together.
+    """Fisher's combination −Σ log p of several scores.
 
-    Each p-value is taken on held-out known actors, with an exponential tail, so that none drowns another by its scale.
+    Each p-value is computed on held-out known actors, with an exponential tail, so no score dominates by its scale.
     """
 
     parts: Sequence[ScoreRule]
@@ -212,14 +214,14 @@ class FisherRule:
 
     @property
     def name(self) -> str:
-        """Its parts, by name."""
+        """The names of its parts, combined."""
         return fisher_name([part.name for part in self.parts])
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
-        """Fits every part, then learns what its values mean among held-out known actors.
+        """Fit every part, then calibrate its values on held-out known actors.
 
         Raises:
-            TooFewActors: a p-value needs more of these.
+            TooFewActors: there are too few held-out known actors for p-values.
         """
         is_known = torch.from_numpy(held_out.does_known)
         self._calibrated = []
@@ -236,7 +238,7 @@ class FisherRule:
             MissingOutputs: the network cannot give what a part needs; the message says why.
         """
         if not self._calibrated:
-            raise NotFitted(f"{self.name} has not seen known actors yet. Call fit(train, held_out).")
+            raise NotFitted(f"{self.name} must be fitted on known actors first. Call fit(train, held_out).")
         calibrated = zip(self.parts, self._calibrated, strict=True)
         total = fisher_statistic(
             torch.stack([score(part.novelty(outputs).rank).rank for part, score in calibrated], dim=-1)
@@ -245,19 +247,19 @@ class FisherRule:
 
 
 def score_rule(name: str) -> ScoreRule:
-    """A fresh rule of that name: a score of evidence, a rival's, one of a memory, or Fisher's combination of such.
+    """A new rule by name: a score of evidence, a rival's, a memory's, or Fisher's combination of several.
 
     Raises:
-        RangeError: there is none of that name.
+        RangeError: there is no score of that name.
     """
     return score_rules([name])[0]
 
 
 def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
-    """Fresh rules of these names. What several of them ask, a memory or a rival's score, is one and learns once.
+    """New rules by name. Rules that use the same memory or the same rival's score share it, so it learns once.
 
     Raises:
-        RangeError: there is none of a name.
+        RangeError: there is no score of one of these names.
     """
     memories, rivals = SharedMemories(), dict[str, RivalRule]()
 
@@ -267,7 +269,7 @@ def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
         if name in EXP_SCORES:
             return LogitRule(name)
         if name in MEMORY_SCORES:
-            return MemoryRule(name, memories.asked_by(name))
+            return MemoryRule(name, memories.used_by(name))
         if name.startswith("fisher(") and name.endswith(")"):
             return FisherRule([made(part) for part in name[len("fisher(") : -1].split("+")])
         if name not in rivals:

@@ -1,8 +1,9 @@
-"""The sides of an experiment's data: the same batches for every system, and what is true of the actors in them.
+"""The sides of an experiment's data: batches in a fixed order, the same for every system, and the truth about the actors.
 
     Stage   train, val, test-uniform, test-biased, test-counter      table   train, val, test
 
-Whole frames and no chance on every side, training too: what a score learns from must look like what it judges.
+Every side, training included, shows whole frames without random augmentation: a score must learn from actors that look
+like those it judges.
 """
 
 import hashlib
@@ -47,12 +48,12 @@ TRAIN, VAL = "train", "val"
 STAGE_TESTS = ("test-uniform", "test-biased", "test-counter")
 TABLE_TESTS = ("test",)
 
-Rows = Int[np.ndarray, " rows"]
+RowNumbers = Int[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
 class ActorTruth:
-    """What is true of the actors of one side, whether a network knows of it or not."""
+    """The truth about the actors of one side, including actions the network was not taught."""
 
     classes: tuple[str, ...]
     """Every action of the data, taught or not."""
@@ -61,8 +62,8 @@ class ActorTruth:
     boxes_xyxy_unit: Float[np.ndarray, "rows 4"]
     actor_ids: tuple[str, ...]
 
-    def at(self, rows: Rows) -> "ActorTruth":
-        """Of these actors, in this order."""
+    def at(self, rows: RowNumbers) -> "ActorTruth":
+        """The truth about these actors, in this order."""
         return ActorTruth(
             classes=self.classes,
             labels=self.labels[rows],
@@ -73,59 +74,59 @@ class ActorTruth:
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side: batches in the order of its clips, and who is in them."""
+class SideBatches:
+    """One side: batches in the order of its clips, and the truth about their actors."""
 
     name: str
     batches: Iterable[ActorBatch]
-    rows_of: Callable[[int], Rows]
-    """The rows of `truth` that are the actors of the clip at a position."""
+    rows_of: Callable[[int], RowNumbers]
+    """Give the rows of `truth` that belong to the clip at a position."""
     truth: ActorTruth
     digest: str
-    """Two sides with the same one show the same clips and the same actors."""
+    """Two sides with the same digest show the same clips and actors."""
 
 
 @dataclass(frozen=True)
-class TableRows:
-    """Rows of an actor table to look at, and what a network needs besides them."""
+class ActorRows:
+    """Rows of an actor table to run a network on, with their videos and objects."""
 
     actors: ActorTable
     videos: Mapping[str, Path]
     """The file of every video by its name."""
     is_novel: Bool[np.ndarray, " rows"] | None = None
-    """None if nobody is."""
+    """None if nobody is novel."""
     objects: ClipObjects | None = None
     map_times: ActorTable | None = None
     """The table whose key times the cached maps cover; None is `actors`. Splits of one table share its maps."""
 
 
 def sides_under_test(experiment: Experiment) -> tuple[str, ...]:
-    """The sides that known and novel actors are told apart on."""
+    """The names of the test sides, where known and novel actors meet."""
     return STAGE_TESTS if isinstance(experiment.data, StageData) else TABLE_TESTS
 
 
 def require_sides(experiment: Experiment, names: Sequence[str]) -> None:
-    """Every name is a side of the experiment's data.
+    """Require that every name is a side of the experiment's data.
 
     Raises:
         RangeError: one is not.
     """
-    there = (TRAIN, VAL, *sides_under_test(experiment))
-    wrong = [name for name in names if name not in there]
+    available = (TRAIN, VAL, *sides_under_test(experiment))
+    wrong = [name for name in names if name not in available]
     if wrong:
         raise RangeError(
-            f"the split of an evaluation must be one of {', '.join(there)}; got {', '.join(wrong)}."
+            f"the split of an evaluation must be one of {', '.join(available)}; got {', '.join(wrong)}."
         )
 
 
 def render_sides(data: StageData, *, test_clips: int | None = None, noted: Noted) -> None:
-    """Renders every side of Stage that is not there yet, so that nobody has to wait for, or race with, another."""
+    """Render every missing side of Stage, so that parallel rows need not wait for or race with each other."""
     for name in (TRAIN, VAL, *STAGE_TESTS):
         _rendered(data, name, test_clips, noted)
 
 
 def side_digest(experiment: Experiment, name: str, *, test_clips: int | None = None) -> str:
-    """What the side would show, without reading its clips."""
+    """A digest of what the side shows, computed without reading its clips."""
     require_sides(experiment, [name])
     data = experiment.data
     if isinstance(data, StageData):
@@ -135,18 +136,20 @@ def side_digest(experiment: Experiment, name: str, *, test_clips: int | None = N
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_side(experiment: Experiment, name: str, *, test_clips: int | None = None, noted: Noted) -> Side:
-    """The side of that name.
+def read_side(
+    experiment: Experiment, name: str, *, test_clips: int | None = None, noted: Noted
+) -> SideBatches:
+    """Read one side of an experiment's data.
 
     Args:
-        experiment: whose data.
-        name: which side.
-        test_clips: of each test side of Stage; None is as many as the benchmark has. Tables have what they have.
-        noted: is told what is being rendered or computed.
+        experiment: names the data.
+        name: of the side.
+        test_clips: clips in each test side of Stage; None uses the benchmark's number. Tables ignore it.
+        noted: receives a sentence when something is rendered or computed.
 
     Raises:
-        RangeError: there is none of that name.
-        MuleError: its data cannot be read.
+        RangeError: there is no side of that name.
+        MuleError: the data cannot be read.
     """
     digest, data = side_digest(experiment, name, test_clips=test_clips), experiment.data
     if isinstance(data, StageData):
@@ -155,31 +158,31 @@ def read_side(experiment: Experiment, name: str, *, test_clips: int | None = Non
 
 
 def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
-    """Computes the maps of a frozen backbone that are not kept yet, for all sides of experiments that share it.
+    """Compute the missing feature maps of a frozen backbone, for all sides of experiments that share it.
 
     Args:
-        experiments: on tables, alike in all that maps depend on; they may differ in their splits.
-        noted: is told what is being computed.
+        experiments: on tables, equal in everything the maps depend on; their splits may differ.
+        noted: receives a sentence before the computation starts.
     """
     videos: dict[str, Path] = {}
     first, table = experiments[0], None
     for experiment in experiments:
         if isinstance(experiment.data, TableData):
-            found = table_sides(experiment.data)
-            actors, _ = table_actors(TABLE_TESTS[0], found.sides)
-            videos.update(found.videos)
+            sides = table_sides(experiment.data)
+            actors, _ = table_actors(TABLE_TESTS[0], sides.sides)
+            videos.update(sides.videos)
             videos.update(_test_videos(experiment.data, actors))
-            table = found.table
+            table = sides.table
     if isinstance(first.data, TableData) and table is not None:
         folder = root_of(first.data) / first.data.features
-        noted(f"maps of {len(videos)} videos are in {folder}, or computed now")
+        noted(f"feature maps of {len(videos)} videos: read from {folder}, or computed now")
         keep_features(first, first.data, videos, table=table)
 
 
 def key_frame(
     experiment: Experiment, side: str, clip: tuple[int, ClipName], *, test_clips: int | None = None
 ) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The frame that a clip of a side, given by its position and name, is about; the middle one of a whole video."""
+    """The key frame of a clip, given by its position in the side and its name; for a whole video the middle frame."""
     data, (position, name) = experiment.data, clip
     if isinstance(data, StageData):
         rendered = _rendered(data, side, test_clips, lambda _: None)
@@ -204,7 +207,7 @@ def _rendered(data: StageData, name: str, test_clips: int | None, noted: Noted) 
     return render_to_cache(clips, folder, workers=1 if len(clips) <= FEW_CLIPS else RENDER_WORKERS)
 
 
-def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest: str) -> Side:
+def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest: str) -> SideBatches:
     samples, table = StageClips(rendered), rendered.table
     known = np.isin(list(ACTIONS), rendered.clips.classes.known)
     truth = ActorTruth(
@@ -214,12 +217,12 @@ def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest
         boxes_xyxy_unit=table.actor_boxes_xyxy_unit[:, rendered.clips.num_frames // 2],
         actor_ids=tuple(map(str, table.actor_id.tolist())),
     )
-    return Side(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
+    return SideBatches(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
 
 
 def table_side(
-    experiment: Experiment, rows: TableRows, *, name: str, classes: Sequence[str], digest: str = ""
-) -> Side:
+    experiment: Experiment, rows: ActorRows, *, name: str, classes: Sequence[str], digest: str = ""
+) -> SideBatches:
     """Build a side from rows of a table, as the network of the experiment sees them.
 
     A frozen backbone gives its maps, computed once and cached; every other network sees pixels. Rendered data have
@@ -245,28 +248,28 @@ def table_side(
         features = kept_features(experiment, data, videos, table=rows.map_times or actors)
         clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
-        return Side(name, batches, rows_by_clip(actors), truth, digest)
+        return SideBatches(name, batches, rows_by_clip(actors), truth, digest)
     num_views = data.val_views if isinstance(data, TableData) else 1
     reading = clip_reading(data, num_views=num_views, short_side_px=experiment.view.val_short_side_px)
     samples = VideoClips(actors, rows.videos, classes=classes, reading=reading, objects=rows.objects)
-    return Side(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
+    return SideBatches(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
 
 
-def _split_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> Side:
+def _split_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> SideBatches:
     """One side of the split that the experiment names."""
-    found = table_sides(data)
-    actors, is_novel = table_actors(name, found.sides)
-    videos = _test_videos(data, actors) if name in TABLE_TESTS else found.videos
+    sides = table_sides(data)
+    actors, is_novel = table_actors(name, sides.sides)
+    videos = _test_videos(data, actors) if name in TABLE_TESTS else sides.videos
     if experiment.backbone.frozen:
         noted(f"feature maps of the {name} side: read from {root_of(data) / data.features}, or computed now")
-    rows = TableRows(actors, videos, is_novel=is_novel, objects=found.objects, map_times=found.table)
-    return table_side(experiment, rows, name=name, classes=found.split.classes.known_train, digest=digest)
+    rows = ActorRows(actors, videos, is_novel=is_novel, objects=sides.objects, map_times=sides.table)
+    return table_side(experiment, rows, name=name, classes=sides.split.classes.known_train, digest=digest)
 
 
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
-    """The annotated actors of a side, and who is novel.
+    """The annotated actors of a side, and which of them are novel.
 
-    Where a split keeps some novel actions for choosing and others for reporting, the test is of the latter alone.
+    Where a split reserves some novel actions for choosing and others for reporting, the test has only the latter.
     """
     if name not in TABLE_TESTS:
         actors = (sides.train if name == TRAIN else sides.val).actors
@@ -282,8 +285,8 @@ def _test_videos(data: TableData, actors: ActorTable) -> dict[str, Path]:
     return videos_of(set(actors.video_names), root_of(data) / data.videos)
 
 
-def rows_by_clip(table: ActorTable) -> Callable[[int], Rows]:
-    """The rows of a table that are of the clip at each position."""
+def rows_by_clip(table: ActorTable) -> Callable[[int], RowNumbers]:
+    """A function that gives the rows of the clip at a position."""
     first, clip_of_row = table.clips()
     order = np.argsort(clip_of_row, kind="stable")
     bounds = np.searchsorted(clip_of_row[order], np.arange(len(first) + 1))
@@ -295,7 +298,7 @@ def _in_order(num_clips: int, experiment: Experiment) -> ClipSampler:
 
 
 def _pixels(experiment: Experiment, samples: StageClips | VideoClips) -> ClipLoader:
-    """Whole frames, read when asked: several systems are compared side by side, each on a core of its own."""
+    """Whole frames. Rendered clips are read in this process: rows of a comparison already run in parallel."""
     loading = experiment.loading
     return ClipLoader(
         samples,
@@ -310,4 +313,4 @@ def _file_digest(path: Path) -> str:
     try:
         return sha256_while_unchanged(path)
     except OSError as error:
-        raise RangeError(f"{path}: must be a file that can be read; {error.strerror or error}.") from None
+        raise RangeError(f"{path}: must be a readable file; {error.strerror or error}.") from None

@@ -1,11 +1,12 @@
-"""Looks at one actor judged as one: what a network says of a track, from all of its looks or the first few.
+"""Judge all looks at an actor together: one row per track, from all of its looks or the first few.
 
-    track     the looks at one actor of one video while it is known, or while it is novel
-    evidence  fused along the track (`evidence/fusion.py`): a long look is surer than a glance
+    look      one actor at one key time
+    track     the looks at one actor of one video, as long as it stays known or stays novel
+    evidence  fused along the track (`evidence/fusion.py`): many looks are surer than one
     rivals    the mean of the looks' outputs and features, so they see the same looks
 
-One look is itself. Scores that learn do so on single looks, of which there are many; thresholds and p-values are
-taken on held-out tracks of as many looks.
+A track of one look equals that look. Scores learn from single looks, of which there are many; thresholds and p-values
+come from held-out tracks with the same number of looks.
 """
 
 from dataclasses import replace
@@ -27,19 +28,19 @@ By = Literal["look", "track"]
 def by_track(outputs: SideOutputs, *, most_looks: int | None = None) -> SideOutputs:
     """The same outputs with one row per track.
 
-    A track does whatever it does in one of these looks; its clip and box are those of the first. Tracks are the same ones
-    however many looks are taken; one that has fewer gives all it has.
+    A track has every label that one of its looks has; its clip and box are those of the first look. The number of looks
+    does not change which tracks there are; a shorter track uses all its looks.
 
     Args:
         outputs: one row per look.
-        most_looks: of each track the first so many, in the order of time; None is all.
+        most_looks: use only the first so many looks of each track, by time; None uses all.
 
     Raises:
-        RangeError: nobody was followed, so that looks cannot be put together.
+        RangeError: some rows have no actor_id, so their looks cannot be grouped.
     """
     if not all(outputs.truth.actor_ids):
         raise RangeError(
-            "judging by track needs an actor_id in every row of the table; some have none. Judge by look."
+            "evaluating tracks needs an actor_id in every row of the table; some rows have none. Evaluate looks instead."
         )
     time_s = np.array([outputs.clip_names[clip].key_time_s for clip in outputs.clip_index.tolist()])
     order = np.argsort(time_s, kind="stable")
@@ -51,7 +52,7 @@ def by_track(outputs: SideOutputs, *, most_looks: int | None = None) -> SideOutp
 
 
 def _tracks(outputs: SideOutputs) -> Int[np.ndarray, " looks"]:
-    """The track of each look by number, in the order of rows."""
+    """The track number of each look, in the order of rows."""
     truth = outputs.truth
     who = zip(outputs.video_index.tolist(), truth.actor_ids, truth.is_novel.tolist(), strict=True)
     numbers: dict[tuple[int, str, bool], int] = {}
@@ -73,7 +74,7 @@ def _fused(
         outputs=along_tracks(outputs.outputs[rows], tracks, num_tracks=num),
         evidence=fused_evidence(sums_along_tracks(looks, tracks, num_tracks=num)),
         features=along_tracks(outputs.features[rows], tracks, num_tracks=num),
-        looks=along_tracks(outputs.looks[rows], tracks, num_tracks=num),
+        backbone_features=along_tracks(outputs.backbone_features[rows], tracks, num_tracks=num),
         dropout_logits=dropped,
         labels=_any(outputs.labels[order], track, num),
         truth=_of_tracks(outputs.truth, order, track, earliest),
@@ -97,6 +98,6 @@ def _of_tracks(
 
 
 def _any(labels: np.ndarray, track: Int[np.ndarray, " looks"], num_tracks: int) -> np.ndarray:
-    found = np.zeros((num_tracks, labels.shape[1]), dtype=bool)
-    np.logical_or.at(found, track, labels)
-    return found
+    of_track = np.zeros((num_tracks, labels.shape[1]), dtype=bool)
+    np.logical_or.at(of_track, track, labels)
+    return of_track

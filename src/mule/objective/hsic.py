@@ -4,10 +4,10 @@ An estimate needs only sums over the two kernel matrices, so the matrices can be
 and never stand in memory whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -235,13 +235,12 @@ def _require_same_actors(kernel_x: Kernel, kernel_y: Kernel) -> None:
         raise ShapeError(f"both views must be of the same actors; got {len(kernel_x)} and {len(kernel_y)}.")
 
 
-# estimator: (function, fewest independent samples it is defined for)
-ESTIMATORS: Mapping[Estimator, tuple[Callable[[Kernel, Kernel, Tensor], Tensor], int]] = {
-    "unbiased": (lambda x, y, groups: unbiased_hsic(x, y, groups=groups), 4),
-    "biased": (lambda x, y, groups: biased_hsic(x, y), 2),  # noqa: ARG005 - defined for all pairs only
-    "cka": (lambda x, y, groups: cka(x, y), 2),  # noqa: ARG005
-    "debiased_cka": (lambda x, y, groups: debiased_cka(x, y, groups=groups), 4),
-}
+OF_CLIPS = {"unbiased": unbiased_hsic, "debiased_cka": debiased_cka}
+"""Estimates over actors of different clips."""
+OF_ALL_PAIRS = {"biased": biased_hsic, "cka": cka}
+"""Estimates over all pairs of actors."""
+FEWEST_CLIPS, FEWEST_ACTORS = 4, 2
+"""The fewest independent samples for which these are defined."""
 
 
 def beside_labels(
@@ -277,18 +276,19 @@ def static_bias(
     and "debiased_cka", actors for the others). `PrimalDual` then leaves the constraint out of the step and
     counts it.
     """
-    if estimator not in ESTIMATORS:
-        raise RangeError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}.")
-    estimate, fewest = ESTIMATORS[estimator]
+    if estimator not in get_args(Estimator):
+        raise RangeError(f"estimator must be one of {', '.join(get_args(Estimator))}; got {estimator!r}.")
     scene = context.detach().flatten(start_dim=2).mean(dim=2) if context.ndim > 2 else context.detach()
     outputs, scene = gather_actors(outputs), gather_actors(scene[clip_index])
     groups = gather_groups(clip_index)
     if given is not None:
         labels = gather_actors(given.to(outputs))
         outputs, scene = beside_labels(outputs, labels), beside_labels(scene.to(outputs), labels)
-    samples = len(groups) if estimator in ("biased", "cka") else len(groups.unique())
-    if samples < fewest:
+    is_of_clips = estimator in OF_CLIPS
+    if (len(groups.unique()) < FEWEST_CLIPS) if is_of_clips else (len(groups) < FEWEST_ACTORS):
         return None
     kernel_outputs = rbf_kernel(outputs, bandwidth=bandwidth, groups=groups)
     kernel_scene = rbf_kernel(scene, bandwidth=bandwidth, groups=groups)
-    return estimate(kernel_outputs, kernel_scene, groups)
+    if is_of_clips:
+        return OF_CLIPS[estimator](kernel_outputs, kernel_scene, groups=groups)
+    return OF_ALL_PAIRS[estimator](kernel_outputs, kernel_scene)

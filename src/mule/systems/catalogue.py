@@ -1,13 +1,13 @@
-"""What is minimised to train each system, from what it says of actors and what they do.
+"""Every recogniser by name: MULE, MULE without one of its parts, and each rival of the paper.
 
-Every recogniser by name: MULE, MULE without one of its parts, and each rival of the paper.
-
-A system sees feature maps and boxes and says something of each actor (`build`); it is trained by what `objective`
-makes of that. All share backbones, boxes, batches and scores, so that a comparison compares nothing else.
+A system builds a network that turns feature maps and boxes into a `ModelOutput`, and states how that network is trained
+(`objective`) and read (`evidence`, `readout`). All systems share backbones, boxes, batches and scores, so a comparison
+compares nothing else.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, cast
 
 import torch.nn.functional as F
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
-from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
+from mule.evidence.head import EvidenceHead
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
-from mule.model import ModelOutput, PooledActors, RelationModel, Relations
+from mule.model import Head, ModelOutput, PooledActors, RelationModel, Relations
 from mule.novelty.combining import DECIDING_SCORE
 from mule.objective.beta_loss import beta_loss, reduce_over_actors
 from mule.objective.contrast import contrast_loss
@@ -35,7 +35,7 @@ from mule.rivals.networks.enn import DirichletHead, enn_loss
 Targets = Shaped[Tensor, "actors classes"]
 Loss = Callable[[ModelOutput, Targets], Float[Tensor, ""]]
 SystemObjective = Callable[[ModelOutput, Targets, float], Objective]
-"""The loss and constraints for an output, the targets, and the share of the training that is done."""
+"""Returns loss and constraints from a network's output, the targets, and the share of training that is done."""
 
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 """Where a network's evidence comes from:
@@ -45,6 +45,8 @@ EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 * ``"dirichlet"``: one Dirichlet shared by all actions;
 * ``"read"``: no evidence is learned; it is read off the logits of a sigmoid.
 """
+HeadForm = Callable[[int, int], Head]
+"""Makes a head from the length of a feature and the number of classes."""
 FeatureLayer = Literal["head.linear", "linear"]
 """The path, within a network, of the linear layer that turns an actor's feature into outputs."""
 
@@ -60,73 +62,79 @@ def binary_cross_entropy(output: ModelOutput, targets: Targets) -> Float[Tensor,
     return reduce_over_actors(per_class.sum(dim=-1), "mean")
 
 
-def minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    """Cross-entropy of sigmoids."""
-    return Objective(binary_cross_entropy(output, targets))
-
-
-def minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    """Cross-entropy expected under the Beta, without constraints."""
-    return Objective(expected_cross_entropy(output, targets))
-
-
-def minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    """ENN's loss."""
-    return Objective(enn_loss(output, targets, progress=progress))
-
-
-def minimise_dear(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    """DEAR's loss."""
-    return Objective(dear_loss(cast(DearOutput, output), targets, progress=progress))
-
-
-def debiased(loss: Loss, *, given_labels: bool = False) -> SystemObjective:
-    """The loss, subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5); with `given_labels`, of h beside what the actor does."""
-
-    def objective(output: ModelOutput, targets: Targets, _: float) -> Objective:
-        given = targets if given_labels else None
-        bias = static_bias(output.outputs, output.context, output.actor_clip_index, given=given)
-        return Objective(loss(output, targets), {STATIC_BIAS: bias})
-
-    return objective
-
-
-def expected_cross_entropy(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
+def beta_evidence_loss(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
     """Cross-entropy expected under the Beta (Eq. 2 and 3)."""
     return beta_loss(output.evidence, targets)
 
 
-def contrasted(objective: SystemObjective) -> SystemObjective:
-    """The same, and features of actors that share actions are drawn together besides."""
+def minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
+    """Minimise sigmoid cross-entropy, without constraints."""
+    return Objective(binary_cross_entropy(output, targets))
 
-    def both(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-        found = objective(output, targets, progress)
-        return replace(found, loss=found.loss + CONTRAST_WEIGHT * contrast_loss(output.features, targets))
 
-    return both
+def minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
+    """Minimise the Beta loss, without constraints."""
+    return Objective(beta_evidence_loss(output, targets))
+
+
+def minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:
+    """Minimise ENN's loss."""
+    return Objective(enn_loss(output, targets, progress=progress))
+
+
+def minimise_dear(output: ModelOutput, targets: Targets, progress: float) -> Objective:
+    """Minimise DEAR's loss."""
+    return Objective(dear_loss(cast(DearOutput, output), targets, progress=progress))
+
+
+@dataclass(frozen=True)
+class Debiased:
+    """Minimise a loss subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5)."""
+
+    loss: Loss
+    given_labels: bool = False
+    """Whether the constraint is on h given the actor's labels (`static_bias`)."""
+
+    def __call__(self, output: ModelOutput, targets: Targets, _: float) -> Objective:
+        """Return the loss and the value of the constraint."""
+        given = targets if self.given_labels else None
+        bias = static_bias(output.outputs, output.context, output.actor_clip_index, given=given)
+        return Objective(self.loss(output, targets), {STATIC_BIAS: bias})
+
+
+@dataclass(frozen=True)
+class Contrasted:
+    """Minimise an objective and, in addition, draw together the features of actors that share actions."""
+
+    objective: SystemObjective
+
+    def __call__(self, output: ModelOutput, targets: Targets, progress: float) -> Objective:
+        """Return the objective with the contrastive loss added."""
+        own = self.objective(output, targets, progress)
+        return replace(own, loss=own.loss + CONTRAST_WEIGHT * contrast_loss(output.features, targets))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the parts right of the backbone are; the defaults are the published ones."""
+    """The sizes of everything after the backbone; the defaults are the published ones."""
 
     channels: int
-    """Of the backbone's maps, all pathways together."""
+    """Channels of the backbone's maps, all pathways together."""
     num_classes: int
     reduced: int | None = 1024
-    """Channels after the 1×1 convolution before relations; None leaves it out."""
+    """Channels after the 1×1 convolution that precedes relations; None leaves the convolution out."""
     relations: RelationSettings = PUBLISHED
     width: int = 1024
-    """Of the layers of AIA; AFAC and DEAR's branches have half of it."""
+    """Width of AIA's layers; AFAC and DEAR's branches have half of it."""
     dropout: float = 0.5
-    """Before the last layer of rivals that have no relations."""
+    """Dropout probability before the last layer of rivals without relations."""
     sampling: RoiSampling = DETECTION_HEAD
     aco_r: Literal["grid", "factored"] | None = None
-    """The form of actor-context-object relations, in systems that have them; None is each system's own."""
+    """The form of actor-context-object relations, in systems that have them; None keeps each system's own."""
 
 
 def tiny_sizes(channels: int, num_classes: int) -> Sizes:
-    """Sizes for the rendered benchmark, whose maps have 12 × 16 cells."""
+    """Return sizes for the rendered benchmark, whose maps have 12 × 16 cells."""
     relations = RelationSettings(width=32, padding=1, is_downsampled=False, block_dropout=0.0)
     return Sizes(
         channels, num_classes, reduced=None, relations=relations, width=64, dropout=0.1,
@@ -135,13 +143,13 @@ def tiny_sizes(channels: int, num_classes: int) -> Sizes:
 
 
 def small_sizes(channels: int, num_classes: int) -> Sizes:
-    """Sizes for a hundred clips seen by a frozen backbone: as tiny, with half of each actor's feature dropped."""
+    """Return sizes for about a hundred clips with a frozen backbone: as tiny, with dropout 0.5."""
     tiny = tiny_sizes(channels, num_classes)
     return replace(tiny, relations=replace(tiny.relations, dropout=0.5), dropout=0.5)
 
 
 def medium_sizes(channels: int, num_classes: int) -> Sizes:
-    """Sizes for several hundred clips seen by a frozen backbone: as small, three times as wide, and down-sampled."""
+    """Return sizes for several hundred clips with a frozen backbone: as small, three times as wide, down-sampled."""
     small = small_sizes(channels, num_classes)
     return replace(small, relations=replace(small.relations, width=96, is_downsampled=True))
 
@@ -156,13 +164,13 @@ SIZES: Mapping[str, Callable[[int, int], Sizes]] = {
 
 @dataclass(frozen=True)
 class System:
-    """One recogniser: how it is built, and what is minimised to train it."""
+    """One recogniser: how it is built, how it is trained, and how its outputs are read."""
 
     name: str
     source: str
-    """Where it was published, and how ours is to be read."""
+    """Where it was published, and how this implementation differs."""
     build: Callable[[Sizes], nn.Module]
-    """A module that makes a `ModelOutput` of feature maps and boxes."""
+    """Builds a module that turns feature maps and boxes into a `ModelOutput`."""
     objective: SystemObjective
     evidence: EvidenceKind
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
@@ -174,13 +182,13 @@ class System:
     backbone: str = "slowfast"
     """The backbone it was published with."""
     trained_as: str | None = None
-    """The system that is trained alike, to the last bit: a memory of the training actors then speaks with its network."""
+    """The system with the same network, bit for bit, where this one adds a memory of the training actors."""
     decides_by: str | None = None
-    """The novelty score that decides; None is the one that its kind of evidence is judged by."""
+    """The novelty score that decides; None uses the default score of its evidence kind."""
 
     @property
     def has_memory(self) -> bool:
-        """Whether evidence of a memory is added to the network's, and its trust takes part in what is novel."""
+        """Whether a memory of the training actors adds its evidence and takes part in novelty."""
         return self.trained_as is not None
 
     @property
@@ -203,14 +211,18 @@ class System:
 
 
 def find_system(name: str) -> System:
-    """The system of that name."""
+    """Return the system of that name.
+
+    Raises:
+        RangeError: there is no such system.
+    """
     if name not in SYSTEMS:
         raise RangeError(f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.")
     return SYSTEMS[name]
 
 
 def without_relations(sizes: Sizes) -> Relations:
-    """The actor's pooled feature alone."""
+    """No relations: the actor's pooled feature alone."""
     return PooledActors(sizes.channels, dropout=sizes.dropout)
 
 
@@ -220,7 +232,7 @@ def grid_relations(sizes: Sizes) -> Relations:
 
 
 def factored_relations(sizes: Sizes) -> Relations:
-    """ACO-R at the cost of N + M maps."""
+    """ACO-R with N + M maps instead of N·M."""
     return FactoredRelations(sizes.reduced or sizes.channels, sizes.relations)
 
 
@@ -231,11 +243,17 @@ def acar_relations(sizes: Sizes) -> Relations:
 
 ACO_R = {"grid": grid_relations, "factored": factored_relations}
 REDUCED = (grid_relations, factored_relations, acar_relations)
-"""Relations that see maps after a 1×1 convolution; AIA has layers of its own for it, the others see what there is."""
+"""Relations that see maps after a 1×1 convolution. AIA has its own layers for that; the others see the maps as they are."""
+
+LOGITS: HeadForm = partial(EvidenceHead, function="relu")
+"""One logit per action; evidence is read off it as ReLU(h) and ReLU(−h), the paper's rule for rivals."""
+TIED_EXP: HeadForm = EvidenceHead
+LITERAL: HeadForm = partial(EvidenceHead, parameterisation="independent", function="relu")
+"""The head as printed: two ReLU outputs per action."""
 
 
 def aia_relations(structure: Structure) -> Callable[[Sizes], Relations]:
-    """Interactions with persons and objects, in the given structure."""
+    """AIA's interactions with persons and objects, in the given structure."""
     return lambda sizes: AiaRelations(
         sizes.channels,
         width=sizes.width,
@@ -244,39 +262,28 @@ def aia_relations(structure: Structure) -> Callable[[Sizes], Relations]:
     )
 
 
-def _relation_model(
-    relations: Callable[[Sizes], Relations],
-    *,
-    parameterisation: Parameterisation = "tied",
-    function: EvidenceFunction = "relu",
-) -> Callable[[Sizes], nn.Module]:
+def _relation_model(relations: Callable[[Sizes], Relations], head: HeadForm) -> Callable[[Sizes], nn.Module]:
     def build(sizes: Sizes) -> nn.Module:
-        related = (ACO_R[sizes.aco_r] if sizes.aco_r and relations in ACO_R.values() else relations)(sizes)
-        head = EvidenceHead(
-            related.dim, sizes.num_classes, parameterisation=parameterisation, function=function
-        )
-        reduction = _reduction(sizes) if relations in REDUCED else None
-        return RelationModel(related, head, reduction=reduction, sampling=sizes.sampling)
+        chosen = ACO_R[sizes.aco_r] if sizes.aco_r and relations in ACO_R.values() else relations
+        related = chosen(sizes)
+        outputs = head(related.dim, sizes.num_classes)
+        reduction = None
+        if relations in REDUCED and sizes.reduced is not None:
+            reduction = nn.Conv2d(sizes.channels, sizes.reduced, 1, bias=False)
+        return RelationModel(related, outputs, reduction=reduction, sampling=sizes.sampling)
 
     return build
 
 
-def _reduction(sizes: Sizes) -> nn.Conv2d | None:
-    return None if sizes.reduced is None else nn.Conv2d(sizes.channels, sizes.reduced, 1, bias=False)
-
-
-def _enn(sizes: Sizes) -> nn.Module:
-    related = without_relations(sizes)
-    head = DirichletHead(related.dim, sizes.num_classes)
-    return RelationModel(related, head, sampling=sizes.sampling)
+_ENN = _relation_model(without_relations, DirichletHead)
 
 
 def _afac(sizes: Sizes) -> nn.Module:
     return AfacModel(sizes.channels, sizes.num_classes, width=sizes.width // 2, sampling=sizes.sampling)
 
 
-def _dear(*, sees_time: bool) -> Callable[[Sizes], nn.Module]:
-    return lambda sizes: DearModel(
+def _dear_model(sizes: Sizes, *, sees_time: bool) -> nn.Module:
+    return DearModel(
         sizes.channels,
         sizes.num_classes,
         width=sizes.width // 2,
@@ -286,28 +293,31 @@ def _dear(*, sees_time: bool) -> Callable[[Sizes], nn.Module]:
     )
 
 
+def _dear(name: str, source: str, *, sees_time: bool) -> System:
+    build = partial(_dear_model, sees_time=sees_time)
+    return System(name, source, build, minimise_dear, "dirichlet", readout="linear", pools_once=False)
+
+
 _M_EDC = {STATIC_BIAS: Constraint()}
 _PAPER = "Zhao et al., CVPR 2023"
 
 
-def _mule(name: str, reading: str, function: EvidenceFunction) -> list[System]:
+def _mule(name: str, reading: str, head: HeadForm, evidence: EvidenceKind) -> list[System]:
     """A variant of MULE, and the same without each of its parts (Table 2)."""
-    kind: Parameterisation = "independent" if function == "relu" else "tied"
-    whole = _relation_model(grid_relations, parameterisation=kind, function=function)
-    alone = _relation_model(without_relations, parameterisation=kind, function=function)
-    sigmoid = _relation_model(grid_relations)
-    source = f"{_PAPER}; {reading}"
+    whole, alone = _relation_model(grid_relations, head), _relation_model(without_relations, head)
+    sigmoid = _relation_model(grid_relations, LOGITS)
+    source, row = f"{_PAPER}; {reading}", f"{_PAPER}; {reading}, Table 2"
+    beta, bce = Debiased(beta_evidence_loss), Debiased(binary_cross_entropy)
     return [
-        System(name, source, whole, debiased(expected_cross_entropy), kind, _M_EDC),
-        System(f"{name}-without-aco-r", f"{source}, Table 2", alone, debiased(expected_cross_entropy), kind, _M_EDC),
-        System(f"{name}-without-beta-enn", f"{source}, Table 2: sigmoid and BCE, evidence = ReLU(h)", sigmoid,
-               debiased(binary_cross_entropy), "read", _M_EDC),
-        System(f"{name}-without-m-edc", f"{source}, Table 2", whole, minimise_beta, kind),
-    ]  # fmt: skip
+        System(name, source, whole, beta, evidence, _M_EDC),
+        System(f"{name}-without-aco-r", row, alone, beta, evidence, _M_EDC),
+        System(f"{name}-without-beta-enn", f"{row}: BCE, evidence = ReLU(h)", sigmoid, bce, "read", _M_EDC),
+        System(f"{name}-without-m-edc", row, whole, minimise_beta, evidence),
+    ]
 
 
 def with_memory(network: System) -> System:
-    """The same network with an evidence memory of its training actors, by the recipe that is everybody's."""
+    """Add an evidence memory of its training actors to a network; every system gets the same recipe."""
     return replace(
         network,
         name=f"{network.name}-memory",
@@ -318,44 +328,44 @@ def with_memory(network: System) -> System:
 
 
 def _given_labels(network: System, loss: Loss) -> System:
-    """The same network, whose outputs must not depend on the scene beside what the actor does."""
+    """Constrain the outputs of a network not to depend on the scene, given the labels."""
     return replace(
         network,
         name=f"{network.name}-given-labels",
         source=f"{network.name}, debiased given the labels",
-        objective=debiased(loss, given_labels=True),
+        objective=Debiased(loss, given_labels=True),
         constraints=_M_EDC,
     )
 
 
 def _contrasted(network: System) -> System:
-    """The same network, whose features of actors that share actions are drawn together besides."""
+    """Add a contrastive loss on the features of a network."""
     name = f"{network.name}-contrast"
     source = f"{network.name}, and features by SupCon (Khosla et al., NeurIPS 2020) with Jaccard weights"
-    return replace(network, name=name, source=source, objective=contrasted(network.objective))
+    return replace(network, name=name, source=source, objective=Contrasted(network.objective))
 
 
 def _plain(
     name: str, source: str, relations: Callable[[Sizes], Relations], backbone: str = "slowfast"
 ) -> System:
-    return System(name, source, _relation_model(relations), minimise_bce, "read", backbone=backbone)
+    return System(name, source, _relation_model(relations, LOGITS), minimise_bce, "read", backbone=backbone)
 
 
-_MULE = _mule("mule", "tied exponential evidence", "exp")
+_MULE = _mule("mule", "tied exponential evidence", TIED_EXP, "tied")
 _BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", grid_relations)
 _VARIANTS = (
-    _given_labels(_MULE[0], expected_cross_entropy),
+    _given_labels(_MULE[0], beta_evidence_loss),
     _given_labels(_BCE, binary_cross_entropy),
     _contrasted(_MULE[0]),
     _contrasted(_BCE),
 )
-"""Tried on the way to the default, each with its twin of cross-entropy."""
+"""Variants tried before the default was chosen, each beside the same network with cross-entropy."""
 
 SYSTEMS: Mapping[str, System] = {
     system.name: system
     for system in (
         *_MULE,
-        *_mule("mule-literal", "as printed", "relu"),
+        *_mule("mule-literal", "as printed", LITERAL, "independent"),
         _BCE,
         *_VARIANTS,
         *map(with_memory, (_MULE[0], _BCE, *_VARIANTS)),
@@ -372,33 +382,17 @@ SYSTEMS: Mapping[str, System] = {
         _plain("aia-parallel", "Tang et al., ECCV 2020; without memory", aia_relations("parallel")),
         System(
             "afac",
-            "Zhang et al., CVPR 2021; re-implemented from the paper's description",
+            "Zhang et al., CVPR 2021; re-implemented",
             _afac,
             minimise_bce,
             "read",
             readout=None,
             pools_once=False,
         ),
+        _dear("dear", "Bao et al., ICCV 2021; on the bounding volume of each actor", sees_time=True),
+        _dear("dear-pooled", "Bao et al., ICCV 2021; on the pooled actor feature", sees_time=False),
         System(
-            "dear",
-            "Bao et al., ICCV 2021; on the bounding volume of each actor",
-            _dear(sees_time=True),
-            minimise_dear,
-            "dirichlet",
-            readout="linear",
-            pools_once=False,
-        ),
-        System(
-            "dear-pooled",
-            "Bao et al., ICCV 2021; on the pooled actor feature",
-            _dear(sees_time=False),
-            minimise_dear,
-            "dirichlet",
-            readout="linear",
-            pools_once=False,
-        ),
-        System(
-            "enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _enn, minimise_enn, "dirichlet"
+            "enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _ENN, minimise_enn, "dirichlet"
         ),
     )
 }

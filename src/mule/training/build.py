@@ -1,4 +1,4 @@
-"""From an experiment to what it speaks of: model, data, optimiser, run. The only place that knows both."""
+"""From an experiment to its model, data, optimiser and run: the only module that knows both sides."""
 
 import hashlib
 import json
@@ -46,12 +46,12 @@ from mule.video.transforms import SLOWFAST, Normalisation
 TINY = "tiny"
 CHANGEABLE = ("optimizer.lr", "optimizer.clip_norm", "schedule.", "training.")
 FIXED = ("training.batch_clips", "training.average_decay", "training.precision")
-"""Of an experiment that is resumed: what may be set anew, and what of it may not."""
+"""When a run is resumed: settings that may change, and those among them that may not."""
 _WARMUP_SHARE = 0.01
 
 
 class LoadedRun(NamedTuple):
-    """A trained recogniser, in evaluation mode, the experiment it comes from, and the actions it knows."""
+    """A trained recogniser in evaluation mode, the experiment it comes from, and the actions it knows."""
 
     model: MuleModel
     experiment: Experiment
@@ -83,11 +83,11 @@ class LoadedRun(NamedTuple):
 def run_experiment(
     experiment: Experiment, run_dir: Path, *, listener: Listener, resumes: bool = False
 ) -> Progress:
-    """Trains what an experiment describes, in a folder of its own; under `torchrun`, on all processes together.
+    """Train what an experiment describes, in a folder of its own; under `torchrun`, on all processes together.
 
     Raises:
-        ConfigError: the folder holds a run and it is not to be resumed, or it is another experiment's.
-        TrainingStopped: training cannot go on; the message says what is safe and what to do.
+        ConfigError: the folder holds a run and `resumes` is not set, or it holds a run of another experiment.
+        TrainingStopped: training cannot continue; the message says what is safe and what to do.
     """
     folder = RunFolder(run_dir)
     with processes() as device:
@@ -96,57 +96,59 @@ def run_experiment(
             listener.noted(f"{key} was {old} and is {new} from here on")
         wait_for_all()
         parts, data = build_parts(experiment, device=device, listener=listener)
-        facts = {
-            "experiment": experiment.model_dump(mode="json"),
-            "data_digests": dict(data.digests),
-            "num_classes": len(data.classes),
-            "num_parameters": sum(p.numel() for p in parts.model.parameters()),
-            "num_processes": num_ranks(),
-        }
         if is_first():
-            folder.begin(experiment_toml(experiment), facts)
-        return _trained(experiment, parts, data, folder=folder, listener=listener)
+            folder.begin(experiment_toml(experiment), _facts(experiment, parts, data))
+        run = TrainingRun(parts, experiment.training, folder=folder, listener=listener)
+        try:
+            progress = run.train()
+        except TrainingStopped as error:
+            if is_first():
+                with suppress(FileError, CheckpointError):  # the disk may be full
+                    folder.update(status="stopped", reason=str(error), session=run.timings())
+            raise
+        if is_first():
+            folder.write_model(parts.model, _model_card(experiment, data, progress))
+            folder.update(
+                status="finished",
+                progress=asdict(progress),
+                warnings=run.monitor.said,
+                session=run.timings(),
+            )
+        wait_for_all()
+        return progress
 
 
-def _trained(
-    experiment: Experiment, parts: Parts, data: RunData, *, folder: RunFolder, listener: Listener
-) -> Progress:
-    run = TrainingRun(parts, experiment.training, folder=folder, listener=listener)
-    try:
-        progress = run.train()
-    except TrainingStopped as error:
-        if is_first():
-            with suppress(FileError, CheckpointError):  # the disk may be full
-                folder.update(status="stopped", reason=str(error), session=run.timings())
-        raise
-    if is_first():
-        card = {
-            "system": experiment.system,
-            "classes": list(data.classes),
-            "step": progress.best_step if experiment.training.keeps == "best" else progress.step,
-            "validation_mean_ap": progress.best_mean_ap,
-            "backbone": experiment.backbone.name,
-            "data_digests": dict(data.digests),
-            "normalisation": asdict(normalisation(experiment)),
-        }
-        folder.write_model(parts.model, card)
-        folder.update(
-            status="finished",
-            progress=asdict(progress),
-            warnings=run.monitor.said,
-            session=run.timings(),
-        )
-    wait_for_all()
-    return progress
+def _facts(experiment: Experiment, parts: Parts, data: RunData) -> dict[str, Any]:
+    """What `run.json` records about a run when it begins."""
+    return {
+        "experiment": experiment.model_dump(mode="json"),
+        "data_digests": dict(data.digests),
+        "num_classes": len(data.classes),
+        "num_parameters": sum(p.numel() for p in parts.model.parameters()),
+        "num_processes": num_ranks(),
+    }
+
+
+def _model_card(experiment: Experiment, data: RunData, progress: Progress) -> dict[str, Any]:
+    """What `card.json` records about trained weights."""
+    return {
+        "system": experiment.system,
+        "classes": list(data.classes),
+        "step": progress.best_step if experiment.training.keeps == "best" else progress.step,
+        "validation_mean_ap": progress.best_mean_ap,
+        "backbone": experiment.backbone.name,
+        "data_digests": dict(data.digests),
+        "normalisation": asdict(normalisation(experiment)),
+    }
 
 
 def build_parts(experiment: Experiment, *, device: torch.device, listener: Listener) -> tuple[Parts, RunData]:
-    """All that a training needs, on this process: the data, and what learns from it."""
+    """Build everything a training needs, on this process."""
     settings, system = experiment.training, find_system(experiment.system)
     seed_chance(experiment.seed)
     model, backbone = build_networks(experiment)
     if not (experiment.backbone.frozen and isinstance(experiment.data, TableData)):
-        initialise(backbone, experiment)  # else it is loaded when a map is missing, and most often none is
+        initialise(backbone, experiment)  # a frozen backbone is loaded only if a kept map is missing
     pixels = normalisation(experiment)
     data = (
         build_kept_data(experiment, backbone, normalisation=pixels, noted=listener.noted)
@@ -191,12 +193,12 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
 
 
 def build_model(experiment: Experiment) -> MuleModel:
-    """The network of an experiment, with weights of chance; on the meta device it costs nothing."""
+    """Build the network of an experiment with random weights; on the meta device this costs nothing."""
     return build_networks(experiment)[0]
 
 
 def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySlowFast]:
-    """What is trained, and the backbone, which is no part of it where it is frozen."""
+    """Build the network to train, and the backbone; a frozen backbone is not part of the network."""
     settings, num_classes = experiment.backbone, known_classes(experiment)
     backbone = _backbone(settings)
     channels = backbone.channels
@@ -214,22 +216,23 @@ def _backbone(settings: BackboneSettings) -> Backbone | TinySlowFast:
         return build_backbone(find_card(settings.name), **options)
     except TypeError as error:
         raise ConfigError(
-            f"backbone.options must be arguments of {settings.name}'s backbone; {error}."
+            f"backbone.options must be arguments of the {settings.name} backbone; {error}."
         ) from None
 
 
 def initialise(backbone: nn.Module, experiment: Experiment) -> None:
-    """Puts published weights, or those of an earlier run, into the backbone; the tiny one may do without.
+    """Load published weights, or those of an earlier run, into the backbone; the tiny one may start without.
 
     Raises:
-        WeightsError: the weights do not fit, or there are none.
+        WeightsError: the weights are missing or do not fit.
     """
     settings = experiment.backbone
     if settings.weights is None:
         if settings.name != TINY and not settings.from_chance:
             raise WeightsError(
-                f"the weights of {settings.name} must be at hand; they are not. Run `mule weights pull {settings.name}`, "
-                "add --set backbone.weights=FILE, or train from chance with --set backbone.from_chance=true."
+                f"the backbone {settings.name} needs weights; backbone.weights is not set. Run `mule weights pull "
+                f"{settings.name}`, add --set backbone.weights=FILE, or train from random weights with "
+                "--set backbone.from_chance=true."
             )
     elif settings.weights.is_dir():
         backbone.load_state_dict(backbone_weights(settings.weights))
@@ -238,16 +241,18 @@ def initialise(backbone: nn.Module, experiment: Experiment) -> None:
 
 
 def backbone_weights(run_dir: Path) -> dict[str, Tensor]:
-    """The weights of the backbone that a run has trained."""
+    """Return the weights of the backbone that a run has trained."""
     weights = _run_weights(run_dir, _card(run_dir))
     own = {name.removeprefix("backbone."): w for name, w in weights.items() if name.startswith("backbone.")}
     if not own:
-        raise WeightsError(f"{run_dir / MODEL}: must hold a backbone; this run was trained on kept maps.")
+        raise WeightsError(
+            f"{run_dir / MODEL}: must hold a backbone; this run was trained on kept maps. Use a run with backbone.frozen=false."
+        )
     return own
 
 
 def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """What moves the parameters of a model that are to be trained."""
+    """Return the optimiser of the parameters to train."""
     parameters = trained_parameters(model)
     if settings.kind == "adamw":
         return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
@@ -261,7 +266,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.opti
 
 
 def build_schedule(settings: ScheduleSettings, *, lr: float, epochs: int, epoch_steps: int) -> Schedule:
-    """The learning rate in steps, from settings in epochs."""
+    """Return the learning-rate schedule in steps, from settings in epochs."""
     return Schedule(
         lr=lr,
         num_steps=epochs * epoch_steps,
@@ -275,18 +280,18 @@ def build_schedule(settings: ScheduleSettings, *, lr: float, epochs: int, epoch_
 
 
 def build_constraints(system: System, experiment: Experiment) -> dict[str, Constraint]:
-    """The constraints of a system, with the experiment's tolerance and steps."""
+    """Return the constraints of a system with the experiment's tolerance, step size and damping."""
     return {name: Constraint(**experiment.objective.dual.model_dump()) for name in system.constraints}
 
 
 def normalisation(experiment: Experiment) -> Normalisation:
-    """What the backbone's weights expect of pixels."""
+    """Return the pixel normalisation that the backbone's weights expect."""
     name = experiment.backbone.name
     return SLOWFAST if name == TINY else NORMALISATIONS[find_card(name).clip.normalisation]
 
 
 def load_run(run_dir: Path) -> LoadedRun:
-    """The recogniser that a run has trained, in evaluation mode.
+    """Load the recogniser that a run has trained, in evaluation mode.
 
     Raises:
         WeightsError: the run is not finished, or its files do not belong together.
@@ -297,7 +302,7 @@ def load_run(run_dir: Path) -> LoadedRun:
     weights = _run_weights(run_dir, card)
     with torch.device("meta"):
         model = build_model(experiment)
-    model.to_empty(device="cpu").load_state_dict(weights)  # the layout of the network's own, not of the file
+    model.to_empty(device="cpu").load_state_dict(weights)  # keeps the network's memory layout, not the file's
     return LoadedRun(model.eval(), experiment, tuple(card["classes"]))
 
 
@@ -307,7 +312,7 @@ def _card(run_dir: Path) -> dict[str, Any]:
         card = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WeightsError(
-            f"{path}: a finished run must have a card; this one has none. Finish it with `mule train … --resume`."
+            f"{path}: a finished run must have a card; this file does not exist. Finish the run with `mule train … --resume`."
         ) from None
     except (OSError, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read ({error}).") from error
@@ -321,7 +326,9 @@ def _run_weights(run_dir: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != card["weights_sha256"]:
-            raise WeightsError(f"{path}: must be the weights its card vouches for; they are others.")
+            raise WeightsError(
+                f"{path}: must be the weights its card vouches for; the checksum differs. Copy both files again from the run."
+            )
         return safetensors.torch.load(content)
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path}: cannot be read ({error}).") from error
@@ -332,8 +339,8 @@ def _synchronised(model: nn.Module, experiment: Experiment, device: torch.device
         return model
     if device.type != "cuda":
         raise ConfigError(
-            "backbone.norm = 'synchronised' needs GPUs: torch synchronises batch statistics there alone. On CPUs set it to "
-            "'frozen' or 'batch', or use one process."
+            "backbone.norm = 'synchronised' needs GPUs, because torch synchronises batch statistics only there. On CPUs set "
+            "it to 'frozen' or 'batch', or use one process."
         )
     return nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
@@ -341,20 +348,20 @@ def _synchronised(model: nn.Module, experiment: Experiment, device: torch.device
 def _require_same_run(
     experiment: Experiment, folder: RunFolder, *, resumes: bool
 ) -> dict[str, tuple[Any, Any]]:
-    """What is set anew in a run that is resumed."""
+    """Return the settings that a resumed run changes, as (old, new)."""
     path = folder.path / EXPERIMENT
     if not path.exists():
         return {}
     if not resumes:
         raise ConfigError(
-            f"{folder.path}: a new run needs a new folder; there is a run in this one. Go on with it (--resume), choose "
-            "another (--out), or remove it."
+            f"{folder.path}: a new run needs a new folder; this one holds a run. Continue it (--resume), choose another "
+            "folder (--out), or remove it."
         )
     changed = differences(load_experiment(path), experiment)
     fixed = {key: pair for key, pair in changed.items() if not key.startswith(CHANGEABLE) or key in FIXED}
     if fixed:
-        told = "; ".join(f"{key} was {old!r}, is {new!r}" for key, (old, new) in fixed.items())
+        differing = "; ".join(f"{key} was {old!r}, is {new!r}" for key, (old, new) in fixed.items())
         raise ConfigError(
-            f"{path}: a run goes on with the experiment it began with; {told}. Restore these, or begin a new run (--out)."
+            f"{path}: a resumed run must keep its experiment; {differing}. Restore these settings, or start a new run (--out)."
         )
     return changed

@@ -1,11 +1,9 @@
-"""Validation: what a model says of known actors that it was not trained on, whole frames and no chance.
-
-The loop around the step: epochs, validation, checkpoints, and what is told to people.
+"""The training loop: epochs of steps, validation, checkpoints, and news for a listener.
 
     restore ─▶ ╭─ batch ─▶ step ─▶ every n steps: checkpoint ─╮ ─▶ validate ─▶ checkpoint ─▶ next epoch
                ╰──────────────────────────────────────────────╯                       └─▶ done: the run's weights
 
-Killed at any moment and resumed, a run on one CPU ends with the same bits as one that was left alone.
+A run on one CPU that is killed at any moment and resumed ends with the same bits as one that was never interrupted.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -39,14 +37,14 @@ from mule.training.run_folder import NO_TENSORBOARD, Curves, RunFolder
 from mule.training.step import (
     Backward,
     Batches,
+    BatchObjective,
     Listener,
     Parts,
     Progress,
-    batch_objective,
     evaluating,
     freeze_norms,
+    labelled_output,
     labels_in,
-    said_of,
     scene_boxes,
     trained_parameters,
 )
@@ -61,7 +59,7 @@ def validated(
     outputs_can_die: bool = False,
     labels_of: LabelsOf = "actors",
 ) -> Validation:
-    """What is found on one epoch of the batches, on all processes together and the same on each.
+    """Validate a model on one epoch of batches; the result covers all processes and is the same on each.
 
     Raises:
         RangeError: a process has no clip, or no actor does any of the actions.
@@ -73,13 +71,13 @@ def validated(
             if batch.num_clips:
                 here = batch.to(device)
                 with precision or nullcontext():
-                    said = model(here.pixels, scene_boxes(here))
-                outputs.append(said_of(said, labels_of))
+                    output = model(here.pixels, scene_boxes(here))
+                outputs.append(labelled_output(output, labels_of))
                 labels.append(labels_in(here, labels_of))
     batches.close()
     if not over_ranks(float(len(outputs)), device, least=True):
         raise RangeError(
-            "every process must have clips to validate on; one has none. Use more clips or fewer processes."
+            "every process must have clips to validate on; at least one has none. Use more clips or fewer processes."
         )
     evidence = Evidence(
         positive=gathered(torch.cat([each.evidence.positive for each in outputs])),
@@ -91,11 +89,11 @@ def validated(
 
 
 class TrainingStopped(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
-    """Training cannot go on; the message says why, what is safe, and what to do."""
+    """Training cannot continue; the message says why, what is safe, and what to do."""
 
 
 class TrainingRun:
-    """One training, from its first step or from its last checkpoint to the end."""
+    """One training run, from its first step or its last checkpoint to the end."""
 
     def __init__(
         self, parts: Parts, settings: TrainingSettings, *, folder: RunFolder, listener: Listener
@@ -122,64 +120,55 @@ class TrainingRun:
         self._seconds = {"step_s": 0.0, "wait_s": 0.0, "validate_s": 0.0, "checkpoint_s": 0.0}
         if parts.train.sampler.num_batches == 0:
             raise RangeError(
-                f"an epoch must have a batch; there are {parts.train.sampler.num_clips} clips and batches are of "
+                f"an epoch must have at least one batch; there are {parts.train.sampler.num_clips} clips, and a batch takes "
                 f"{parts.train.sampler.batch_clips}. Lower training.batch_clips."
             )
 
     @property
     def num_steps(self) -> int:
-        """Steps of the whole training."""
+        """The number of steps of the whole training."""
         return self.settings.epochs * self.parts.train.sampler.num_batches
 
     def train(self) -> Progress:
-        """Trains to the end, and leaves the model with the weights that are to be kept.
+        """Train to the end, and leave the model with the weights to keep.
 
         Raises:
-            TrainingStopped: it cannot go on; the last checkpoint is intact.
+            TrainingStopped: training cannot continue; the last checkpoint is intact.
         """
+        parts, settings = self.parts, self.settings
         try:
             with worker_loss_explained():
                 self._restore()
-                self._train()
+                parts.model.train()
+                if parts.freezes_norms:
+                    freeze_norms(parts.model.modules())
+                while parts.train.epoch < settings.epochs and not self._is_out_of_patience():
+                    waits_since = perf_counter()
+                    for batch in parts.train:
+                        self._step(batch.to(parts.device), wait_s=perf_counter() - waits_since)
+                        is_due = self.progress.step % settings.checkpoint_every_steps == 0
+                        if (
+                            is_due and len(parts.train) > 0
+                        ):  # the epoch's last batch is saved with the validation
+                            self._save()
+                        waits_since = perf_counter()
+                    epoch = parts.train.epoch
+                    if epoch == settings.epochs or epoch % settings.validate_every_epochs == 0:
+                        self._note_validation(epoch, self.validate())
+                    self._save()
+                self._take_kept_weights()
         except MuleError as error:
             raise TrainingStopped(self._explained(error)) from error
         finally:
-            self.parts.train.close()
-            self.parts.val.close()
+            parts.train.close()
+            parts.val.close()
             if self._curves is not None:
                 self._curves.close()
         return self.progress
 
     def timings(self) -> dict[str, float]:
-        """Seconds since the start, or the resumption, that went into steps, waiting for batches, validations and checkpoints."""
+        """Return the seconds spent since the start, or since resuming, on steps, waits, validations and checkpoints."""
         return {name: round(seconds, 3) for name, seconds in self._seconds.items()}
-
-    def _train(self) -> None:
-        parts, settings = self.parts, self.settings
-        parts.model.train()
-        if parts.freezes_norms:
-            freeze_norms(parts.model.modules())
-        while parts.train.epoch < settings.epochs and not self._is_out_of_patience():
-            self._train_epoch()
-            epoch = parts.train.epoch
-            is_last = epoch == settings.epochs
-            if is_last or epoch % settings.validate_every_epochs == 0:
-                self._note_validation(epoch, self.validate())
-            self._save()
-        self._take_kept_weights()
-
-    def _train_epoch(self) -> None:
-        batches = iter(self.parts.train)
-        while True:
-            started_at = perf_counter()
-            batch = next(batches, None)
-            if batch is None:
-                return
-            wait_s = perf_counter() - started_at
-            self._step(batch.to(self.parts.device), wait_s=wait_s)
-            is_due = self.progress.step % self.settings.checkpoint_every_steps == 0
-            if is_due and len(self.parts.train) > 0:  # after the last batch it comes with the validation
-                self._save()
 
     def _step(self, batch: ActorBatch, *, wait_s: float) -> None:
         started_at = perf_counter()
@@ -190,7 +179,7 @@ class TrainingRun:
         if over_ranks(float(batch.num_clips), parts.device, least=True) == 0:
             self.progress = replace(self.progress, step=step + 1, num_empty=self.progress.num_empty + 1)
             return
-        objective = batch_objective(
+        objective = BatchObjective(
             parts.model,
             batch,
             parts.objective,
@@ -233,10 +222,10 @@ class TrainingRun:
         self.listener.stepped(step, self.num_steps, values)
 
     def validate(self) -> Validation:
-        """What the weights that would be kept say of the actors of validation."""
+        """Validate the weights that would be kept now."""
         started_at = perf_counter()
         model = self.parts.model if self.average is None else self.average.module
-        found = validated(
+        validation = validated(
             model,
             self.parts.val,
             device=self.parts.device,
@@ -245,24 +234,24 @@ class TrainingRun:
             labels_of=self.parts.labels_of,
         )
         self._seconds["validate_s"] += perf_counter() - started_at
-        return found
+        return validation
 
-    def _note_validation(self, epoch: int, found: Validation) -> None:
+    def _note_validation(self, epoch: int, validation: Validation) -> None:
         progress = self.progress
-        is_best = progress.best_mean_ap is None or found.mean_ap > progress.best_mean_ap
+        is_best = progress.best_mean_ap is None or validation.mean_ap > progress.best_mean_ap
         self.progress = replace(
             progress,
             best_step=progress.step if is_best else progress.best_step,
-            best_mean_ap=found.mean_ap if is_best else progress.best_mean_ap,
+            best_mean_ap=validation.mean_ap if is_best else progress.best_mean_ap,
             epochs_since_best=0
             if is_best
             else progress.epochs_since_best + self.settings.validate_every_epochs,
         )
         if is_first() and self._curves is not None:
-            values = {"epoch": epoch, "is_best": is_best, **asdict(found)}
+            values = {"epoch": epoch, "is_best": is_best, **asdict(validation)}
             self._curves.add("validation", progress.step, values)
-            self.listener.validated(progress.step, epoch, found)
-        for sentence in self.monitor.after_validation(found):
+            self.listener.validated(progress.step, epoch, validation)
+        for sentence in self.monitor.after_validation(validation):
             self._note(sentence)
 
     def _is_out_of_patience(self) -> bool:
@@ -291,14 +280,14 @@ class TrainingRun:
         self._seconds["checkpoint_s"] += perf_counter() - started_at
 
     def _restore(self) -> None:
-        """Goes on from the last sound checkpoint; without one, begins."""
+        """Continue from the last intact checkpoint, or start from the first step."""
         seed_chance(self.parts.seed, rank=own_rank())
         if is_first():
             self.checkpoints.sweep()
         wait_for_all()
         checkpoint, wrong = self.checkpoints.last()
         for sentence in wrong:
-            self._note(f"{sentence} The checkpoint before it is used.")
+            self._note(f"{sentence} Using the checkpoint before it.")
         if checkpoint is None:
             share_weights(self.parts.model)
         else:
@@ -324,10 +313,10 @@ class TrainingRun:
         self.progress = Progress(**state["progress"])
         if own_rank() < len(state["chance"]):
             set_chance_state(state["chance"][own_rank()])
-        self._note(f"going on after step {checkpoint.step} of {self.num_steps}")
+        self._note(f"resuming after step {checkpoint.step} of {self.num_steps}")
 
     def _take_kept_weights(self) -> None:
-        """The model gets the weights the run is to be known by."""
+        """Load the weights to keep, the best or the last, into the model."""
         best = self.progress.best_step
         if self.settings.keeps == "best" and best is not None and best != self.progress.step:
             checkpoint = self.checkpoints.load(best)
@@ -346,14 +335,14 @@ class TrainingRun:
         step = self.progress.step
         steps = self.checkpoints.steps()
         safe = (
-            f"The last checkpoint, {self.checkpoints.path_of(steps[-1])}, is intact; the same command with --resume goes "
-            "on from it."
+            f"The last checkpoint, {self.checkpoints.path_of(steps[-1])}, is intact; run the same command with --resume to "
+            "continue from it."
             if steps
-            else "There is no checkpoint yet; the same command with --resume begins anew."
+            else "There is no checkpoint yet; the same command with --resume starts from the beginning."
         )
         advice = (
-            " With the same settings the same would happen again: lower optimizer.lr, warm up longer or set "
-            "optimizer.clip_norm (--set works with --resume)."
+            " The same settings would fail again: lower optimizer.lr, warm up longer or set optimizer.clip_norm "
+            "(--set works with --resume)."
             if isinstance(error, NotFinite)
             else ""
         )

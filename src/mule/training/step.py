@@ -1,11 +1,7 @@
-"""The learning rate over time: a number for every step, and nothing to remember.
+"""One step of training: the learning rate, a batch through the model, its objective and its gradient.
 
-What a training is made of, and how far it is.
-
-One step of training: a batch through the model, the objective of the whole batch, and its gradient.
-
-The batch may lie on several ranks. Loss and constraints are then those of the whole batch, the same number on every
-rank, and gradients averaged over ranks are those of one process that had seen it all.
+A batch may be spread over several ranks. Loss and constraints are then those of the whole batch, the same number on
+every rank, and the gradients averaged over ranks are those of a single process with the whole batch.
 """
 
 import math
@@ -31,30 +27,30 @@ from mule.training.monitor import Validation, Watched
 
 @dataclass(frozen=True)
 class Schedule:
-    """A linear rise, then a constant rate, one that falls at milestones, or a cosine. Lengths are in steps."""
+    """The learning rate of every step: a linear warm-up, then constant, falling at milestones, or a cosine."""
 
     lr: float
     num_steps: int
-    """Of the whole training, the rise included."""
+    """Steps of the whole training, warm-up included."""
     kind: Literal["constant", "step", "cosine"] = "constant"
     warmup_steps: int = 0
     warmup_lr: float = 0.0
-    """Of the first step, if there is a rise (Goyal et al. 2017)."""
+    """Rate of the first step, if there is a warm-up (Goyal et al. 2017)."""
     milestones: tuple[int, ...] = ()
-    """Steps from which on the rate is multiplied by `factor` once more."""
+    """At each of these steps the rate is multiplied by `factor`."""
     factor: float = 0.1
     final_share: float = 0.0
-    """What is left of the rate at the end of a cosine."""
+    """Share of the rate that is left at the end of a cosine."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup_steps <= self.num_steps:
             raise RangeError(
-                f"the rise must end within the training; it takes {self.warmup_steps} of {self.num_steps} steps. Lower "
+                f"warm-up must end before training does; it takes {self.warmup_steps} of {self.num_steps} steps. Lower "
                 "schedule.warmup_epochs, or train longer."
             )
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         if step < self.warmup_steps:
             return self.warmup_lr + (self.lr - self.warmup_lr) * step / self.warmup_steps
         if self.kind == "step":
@@ -68,7 +64,7 @@ class Schedule:
 
 @runtime_checkable
 class Batches(Protocol):
-    """What hands out batches, epoch by epoch, and can go on where another one stopped (`ClipLoader`)."""
+    """Hands out batches, epoch by epoch, and can resume where another one stopped (`ClipLoader`)."""
 
     sampler: ClipSampler
 
@@ -78,45 +74,45 @@ class Batches(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch."""
+        """Return how many batches are left in this epoch."""
         ...
 
     def __iter__(self) -> Iterator[ActorBatch]:
-        """These."""
+        """Yield the batches left in this epoch."""
         ...
 
     def close(self) -> None:
-        """Ends whoever reads ahead."""
+        """Stop the processes that read ahead."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch comes from."""
+        """Return the position of the next batch."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on there."""
+        """Resume from that position."""
         ...
 
 
 @runtime_checkable
 class Listener(Protocol):
-    """Who is told how training goes."""
+    """Receives news of the training."""
 
     def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
-        """A step was made; `values` are those of its line in the metrics."""
+        """Called after a step; `values` are those of its line in the metrics."""
         ...
 
     def validated(self, step: int, epoch: int, found: Validation) -> None:
-        """The model was validated after so many epochs."""
+        """Called after each validation."""
         ...
 
     def noted(self, sentence: str) -> None:
-        """Something that people should read: a warning, or what is not available."""
+        """Called with a sentence for people: a warning, or what is not available."""
         ...
 
 
 class Silence:
-    """Nobody listens."""
+    """A listener that ignores all news."""
 
     def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
         """Nothing."""
@@ -130,7 +126,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a training is made of, on this process."""
+    """Everything a training needs, on this process."""
 
     model: nn.Module
     objective: SystemObjective
@@ -152,21 +148,21 @@ class Parts:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is."""
+    """How far a training has come."""
 
     step: int = 0
     best_step: int | None = None
     best_mean_ap: float | None = None
     epochs_since_best: int = 0
     num_empty: int = 0
-    """Batches that were left out because on some process nothing of them could be read."""
+    """Batches skipped because some process could read none of their clips."""
 
 
 Forward = Callable[[Sequence[Tensor], SceneBoxes], ModelOutput]
 
 
 def scene_boxes(batch: ActorBatch) -> SceneBoxes:
-    """Where the actors and objects of a batch are, as a model asks for them."""
+    """Return the boxes of a batch in the form a model takes."""
     return SceneBoxes(
         batch.actor_boxes_xyxy_px,
         batch.actor_clip_index,
@@ -175,14 +171,14 @@ def scene_boxes(batch: ActorBatch) -> SceneBoxes:
     )
 
 
-def said_of(output: ModelOutput, labels_of: LabelsOf) -> ModelOutput:
-    """What a model says of whoever labels are of, fit for losses: its actors, or the clips that they speak for."""
+def labelled_output(output: ModelOutput, labels_of: LabelsOf) -> ModelOutput:
+    """Return the output with one row per label row: per actor, or per clip. Tensors are in single precision or finer."""
     single = in_single(output)
     return single.of_clips() if labels_of == "clips" else single
 
 
 def labels_in(batch: ActorBatch, labels_of: LabelsOf) -> Bool[Tensor, "rows classes"]:
-    """The labels of a batch in the rows of `said_of`. A clip does what is written of any of its actors."""
+    """Return the labels of a batch in the rows of `labelled_output`. A clip has every label of its actors."""
     if labels_of == "actors":
         return batch.labels
     clips, clip = batch.actor_clip_index.unique(return_inverse=True)
@@ -190,35 +186,40 @@ def labels_in(batch: ActorBatch, labels_of: LabelsOf) -> Bool[Tensor, "rows clas
     return counts.index_add(0, clip, batch.labels.to(counts)) > 0
 
 
-def batch_objective(
-    model: Forward,
-    batch: ActorBatch,
-    objective: SystemObjective,
-    *,
-    progress: float,
-    precision: AbstractContextManager[object] | None = None,
-    labels_of: LabelsOf = "actors",
-) -> Callable[[], Objective]:
-    """What `PrimalDual` minimises on this batch: each call is one forward pass.
+class BatchObjective:
+    """What `PrimalDual` minimises on one batch: each call is one forward pass.
 
-    A system's loss is the mean over the actors, or clips, it is shown. The mean over those of all ranks weighs each rank
-    by how many it has; constraints are about the whole batch already.
+    A system's loss is the mean over the actors, or clips, of this rank. The mean over all ranks weighs each rank by how
+    many it has; constraints are about the whole batch already.
     """
-    boxes, targets = scene_boxes(batch), labels_in(batch, labels_of).float()
-    num_everywhere = over_ranks(float(len(targets)), targets.device)
-    share = len(targets) / max(num_everywhere, 1.0)
 
-    def found() -> Objective:
-        with precision or nullcontext():
-            output = model(batch.pixels, boxes)
-        own = objective(said_of(output, labels_of), targets, progress)
-        return replace(own, loss=gather_actors((own.loss * share)[None]).sum())
+    def __init__(
+        self,
+        model: Forward,
+        batch: ActorBatch,
+        objective: SystemObjective,
+        *,
+        progress: float,
+        precision: AbstractContextManager[object] | None = None,
+        labels_of: LabelsOf = "actors",
+    ) -> None:
+        self._model, self._objective, self._pixels = model, objective, batch.pixels
+        self._progress, self._precision = progress, precision
+        self._labels_of: LabelsOf = labels_of
+        self._boxes, self._targets = scene_boxes(batch), labels_in(batch, labels_of).float()
+        num_everywhere = over_ranks(float(len(self._targets)), self._targets.device)
+        self._share = len(self._targets) / max(num_everywhere, 1.0)
 
-    return found
+    def __call__(self) -> Objective:
+        """Run the model forward, and return the loss and constraints of the batch on all ranks."""
+        with self._precision or nullcontext():
+            output = self._model(self._pixels, self._boxes)
+        own = self._objective(labelled_output(output, self._labels_of), self._targets, self._progress)
+        return replace(own, loss=gather_actors((own.loss * self._share)[None]).sum())
 
 
 def in_single(output: ModelOutput) -> ModelOutput:
-    """The same output, fit for losses: mixed precision ends at the last layer."""
+    """Return the output in single precision: mixed precision ends at the last layer."""
     tensors = {name: getattr(output, name) for name in ("outputs", "features", "context")}
     if all(tensor.dtype not in (torch.bfloat16, torch.float16) for tensor in tensors.values()):
         return output
@@ -227,15 +228,19 @@ def in_single(output: ModelOutput) -> ModelOutput:
 
 @dataclass
 class Backward:
-    """Gradients of the whole batch, no longer than allowed: what `PrimalDual` calls to go backwards."""
+    """Computes, averages and clips the gradients of a whole batch; `PrimalDual` calls it to go backwards."""
 
     parameters: Sequence[Tensor]
     clip_norm: float | None = None
     norm: float = math.nan
-    """The length of the last gradient before it was shortened."""
+    """Norm of the last gradient before clipping."""
 
     def __call__(self, total: Float[Tensor, ""]) -> None:
-        """Fills in the gradients."""
+        """Fill in the gradients.
+
+        Raises:
+            NotFinite: the norm of the gradient is not finite.
+        """
         total.backward()
         average_gradients(self.parameters)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -243,21 +248,21 @@ class Backward:
         self.norm = norm.item()
         if not math.isfinite(self.norm):
             raise NotFinite(
-                f"the length of the gradient must be finite; it is {self.norm} though the loss is {total.item():.6g}. "
-                "The parameters are untouched by this step."
+                f"the norm of the gradient must be finite; it is {self.norm} though the loss is {total.item():.6g}. "
+                "This step left the parameters untouched."
             )
         if self.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.clip_norm, norm)
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training moves."""
+    """Return the parameters that training updates."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Generator[None]:
-    """No chance, no gradients, and batch statistics as they were learned; every part is then as it was before."""
+    """Switch a model to evaluation without gradients; on leaving, every module gets its former mode back."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -269,20 +274,20 @@ def evaluating(model: nn.Module) -> Generator[None]:
 
 
 def freeze_norms(modules: Iterable[nn.Module]) -> None:
-    """Batch norms use the statistics they have; their scales and shifts go on being trained."""
+    """Make batch norms use the statistics they have; their scales and shifts are still trained."""
     for module in modules:
         if isinstance(module, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage] - all of them
             module.eval()
 
 
 def mixed_precision(device: torch.device) -> tuple[torch.autocast | None, str]:
-    """Autocast to bfloat16 where a GPU multiplies in it, and else a sentence that says why not.
+    """Return autocast to bfloat16 where a GPU supports it; otherwise None and a sentence that says why.
 
-    Processors are left out, whatever they claim: without instructions of their own they imitate it many times slower,
-    and virtual machines announce instructions (AMX) that end the process when torch uses them.
+    CPUs are left out whatever they report: without native instructions they emulate bfloat16 many times slower, and some
+    virtual machines report instructions (AMX) that end the process when torch uses them.
     """
     if device.type != "cuda":
-        return None, "bfloat16 is not used: it is for GPUs that multiply in it. Training is in float32."
+        return None, "bfloat16 is used on GPUs only. Training in float32."
     if not torch.cuda.is_bf16_supported(including_emulation=False):
-        return None, "bfloat16 is not used: this GPU does not multiply in it. Training is in float32."
+        return None, "This GPU does not support bfloat16. Training in float32."
     return torch.autocast("cuda", dtype=torch.bfloat16), ""

@@ -44,6 +44,11 @@ class Picture:
     decoded: Callable[[], VideoFrame] = field(repr=False)
 
 
+def frame_of_rgb(pixels: UInt8[np.ndarray, "rows cols 3"]) -> VideoFrame:
+    """Pixels as a frame, as if they had been decoded."""
+    return av.VideoFrame.from_ndarray(pixels, format="rgb24")
+
+
 class RgbConverter:
     """Turns frames of one source into upright RGB of one size, scaled by libswscale if a short side is given."""
 

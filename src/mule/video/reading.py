@@ -33,10 +33,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from mule.core.errors import RangeError, VideoError
+from mule.video.arrays import ArrayFrames
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
 from mule.video.decode import Picture, RgbConverter, VideoFrames
 from mule.video.images import ImageFrames
-from mule.video.sources import DecodeReport, ImageSequence, VideoFacts, VideoSource, video_source
+from mule.video.sources import DecodeReport, FrameStream, ImageSequence, VideoFacts, VideoSource, video_source
 from mule.video.transforms import resized, short_side_size
 
 Image = UInt8[np.ndarray, "rows cols channels"]
@@ -112,7 +113,7 @@ class Strip:
 
 
 Scaler = Literal["torch", "swscale"]
-Frames = VideoFrames | ImageFrames
+Frames = VideoFrames | ImageFrames | ArrayFrames
 
 SEEK_AHEAD_S = Fraction(5)
 """A gap between clips longer than this is jumped over; through a shorter one it is cheaper to decode."""
@@ -203,6 +204,8 @@ def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Fram
     """The source, open. A report that is given is filled in as the source is read; counts add to what it has."""
     report = DecodeReport() if report is None else report
     report.end_s = report.stopped_by = report.unread_from_s = None
+    if isinstance(source, FrameStream):
+        return ArrayFrames(source, report)
     return ImageFrames(source, report) if isinstance(source, ImageSequence) else VideoFrames(source, report)
 
 

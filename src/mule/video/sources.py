@@ -5,12 +5,13 @@ Where frames come from: a video file, numbered images, a camera or a network str
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from mule.core.errors import RangeError, VideoError
 
@@ -141,7 +142,22 @@ class LiveStream:
         return _PASSWORD.sub("", self.address)
 
 
-VideoSource = VideoFile | ImageSequence | LiveStream
+@dataclass(frozen=True, eq=False)
+class FrameStream:
+    """Frames held in memory or made by a program: read once, forward. `mule.video.arrays.frame_stream` makes one."""
+
+    name: str
+    frames: Iterator[tuple[Fraction, Any]]
+    """Seconds since the first frame, and an array or tensor of pixels."""
+    rows: int
+    cols: int
+    frame_rate: Fraction
+
+    def __str__(self) -> str:
+        return self.name
+
+
+VideoSource = VideoFile | ImageSequence | LiveStream | FrameStream
 
 
 def video_source(
@@ -161,7 +177,7 @@ def video_source(
     Raises:
         VideoError: nothing is there, or there are no images in it.
     """
-    if isinstance(address, VideoFile | ImageSequence | LiveStream):
+    if isinstance(address, VideoFile | ImageSequence | LiveStream | FrameStream):
         return address
     text = str(address)
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""

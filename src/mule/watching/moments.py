@@ -1,20 +1,24 @@
-"""What watching hands over: everything about every actor at one key time, as plain values that check themselves.
+"""The result of watching: everything about every actor at one key time, as plain values that check themselves.
 
 header  ─ model, classes, source, threshold: once per file
 moment  ─ one key time ─▶ actors ─▶ now      judged by this key time alone
                                  ├▶ so_far   judged by all key times of the track up to this one
                                  ├▶ decision known or novel, by the header's threshold
-                                 ╰▶ reasons  evidence, remembered actors, what contributed most
+                                 ╰▶ reasons  evidence, remembered actors, who or what contributed most
 """
 
 import unicodedata
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from mule.core.errors import MuleError
 from mule.novelty.odds import in_words
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FORMAT = "mule.moments"
 VERSION = 1
@@ -26,10 +30,10 @@ Decision = Literal["known", "novel"]
 View = Literal["now", "so_far"]
 
 
-def plain_name(text: str) -> str:
-    r"""The text with whatever no file format can carry shown as �: control characters and halves of characters.
+def printable(text: str) -> str:
+    r"""Return the text with � for characters that no file format can carry: control characters and lone surrogates.
 
-    >>> plain_name("lobby\n1.mp4")
+    >>> printable("lobby\n1.mp4")
     'lobby�1.mp4'
     """
     return "".join("�" if _is_unwritable(letter) else letter for letter in text)
@@ -42,7 +46,7 @@ def _is_unwritable(letter: str) -> bool:
 def _require_plain(text: str) -> str:
     if not text.strip() or any(map(_is_unwritable, text)):
         raise ValueError(
-            f"a name must have letters and no control characters; got {text[:40]!r}. See plain_name."
+            f"a name must have letters and no control characters; got {text[:40]!r}. `printable` replaces them."
         )
     return text
 
@@ -72,13 +76,23 @@ SoundBox = Annotated[Box, AfterValidator(_require_box)]
 
 
 class Record(BaseModel):
-    """A frozen record that refuses keys it does not know and numbers that are not finite."""
+    """A frozen record that refuses unknown keys and numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as dictionaries, lists and plain values, as it is written to JSON."""
+        return self.model_dump(mode="json")
+
+    def __dir__(self) -> list[str]:
+        """Names of this package only; pydantic's stay usable but do not clutter completion."""
+        names = {name for kind in type(self).__mro__ if issubclass(kind, Record) for name in vars(kind)}
+        names |= set(type(self).model_fields)
+        return sorted(name for name in names if not name.startswith(("_", "model_")))
+
 
 class ActionOpinion(Record):
-    """What is held of one known action of an actor."""
+    """Belief, disbelief and uncertainty about one known action of an actor, and the evidence behind them."""
 
     action: Name
     belief: Share
@@ -90,19 +104,19 @@ class ActionOpinion(Record):
 
 
 class NoveltyScores(Record):
-    """How novel an actor is, by each score; all rise with novelty but the p-value, which falls."""
+    """How novel an actor is, by each score. All rise with novelty except the p-value, which falls."""
 
     pe: Share
     ne: Share
     pne: Share
     belief: Share
     p_value: Share | None = None
-    """Share of known actors at least as novel as this one; None where the model was not calibrated."""
+    """The share of known actors at least as novel as this one; None if the model is not calibrated."""
     others: Mapping[Name, Share] = {}
-    """Further scores of the model, by name."""
+    """Other scores of the model, by name."""
 
     def rising(self, score: str) -> float | None:
-        """The novelty by one score, larger for more novel actors (1 − p for the p-value); None where there is none.
+        """Return the novelty by one score, larger for more novel actors (1 − p for the p-value); None if it is missing.
 
         >>> NoveltyScores(pe=0.2, ne=0.5, pne=0.1, belief=0.3, p_value=0.25).rising("p_value")
         0.75
@@ -114,32 +128,32 @@ class NoveltyScores(Record):
 
 
 class Judgement(Record):
-    """Known actions above the header's least probability, likeliest first, and novelty."""
+    """The known actions that reach the header's least probability, likeliest first, and the novelty."""
 
     actions: tuple[ActionOpinion, ...]
     novelty: NoveltyScores
 
 
 class ActionEvidence(Record):
-    """How much speaks for an action, or against it."""
+    """The amount of evidence for an action, or against it."""
 
     action: Name
     amount: Amount
 
 
 class RememberedActor(Record):
-    """An actor of the training data that resembles the one seen."""
+    """An actor of the training data that resembles this one."""
 
     video: Name
     time_s: Amount
     actions: tuple[Name, ...]
     distance: Amount
     thumbnail: Name | None = None
-    """A PNG or JPEG file, by its path inside the folder of the memory."""
+    """The name of its picture among the bundle's thumbnails."""
 
 
 class Contributor(Record):
-    """The object, other actor or surroundings without which the judgement would have changed most."""
+    """The object, other actor or surroundings whose absence would have changed the judgement most."""
 
     kind: Literal["object", "actor", "context"]
     name: Name
@@ -151,7 +165,7 @@ class Contributor(Record):
 
 
 class Reasons(Record):
-    """Why: the strongest evidence first, the nearest remembered actors first."""
+    """Why an actor was judged so: strongest evidence first, nearest remembered actors first."""
 
     evidence_for: tuple[ActionEvidence, ...] = ()
     evidence_against: tuple[ActionEvidence, ...] = ()
@@ -167,7 +181,7 @@ class SeenActor(Record):
     box_xyxy_unit: SoundBox
     detection_score: Share = 1.0
     num_looks: Count
-    """Key times of the track up to this one: what `so_far` rests on."""
+    """How many key times of the track `so_far` rests on."""
     now: Judgement
     so_far: Judgement
     decision: Decision
@@ -175,16 +189,16 @@ class SeenActor(Record):
 
     @property
     def is_novel(self) -> bool:
-        """Whether the actor was decided to do nothing that was taught."""
+        """Whether the actor does something the model was never taught."""
         return self.decision == "novel"
 
     def judged(self, view: View) -> Judgement:
-        """The judgement by this key time alone, or by the track so far."""
+        """Return the judgement by this key time alone, or by the track so far."""
         return self.now if view == "now" else self.so_far
 
 
 class Moment(Record):
-    """One key time of one source. Boxes lie inside the frame, in pixels of it and in parts of it."""
+    """One key time of one source. Boxes lie inside the frame, in pixels and as fractions of its size."""
 
     video: Name
     key_time_s: Amount
@@ -203,38 +217,42 @@ class Moment(Record):
             ):
                 if not 0 <= unit <= 1 or abs(px - unit * side) > SAME_PLACE_PX:
                     raise ValueError(
-                        f"boxes must lie in the frame of {self.cols} x {self.rows} pixels, the same in pixels and in "
-                        f"parts; actor {actor.track_id} has {actor.box_xyxy_px} and {actor.box_xyxy_unit}. Clip them "
-                        "to the frame first."
+                        f"boxes must lie in the frame of {self.cols} x {self.rows} pixels, the same in pixels and as "
+                        f"fractions; actor {actor.track_id} has {actor.box_xyxy_px} and {actor.box_xyxy_unit}. Clip "
+                        "them to the frame first."
                     )
         return self
 
+    def to_pandas(self) -> "DataFrame":
+        """Return a data frame with one row per actor; see `moments_to_pandas`."""
+        return moments_to_pandas([self])
 
-class Threshold(Record):
-    """Whose novelty lies above `value` is novel."""
+
+class DecisionThreshold(Record):
+    """An actor whose novelty lies above `value` is novel."""
 
     name: Name
     """Such as known-95."""
     score: Name
-    """`pe`, `ne`, `pne`, `belief`, `p_value` (read as 1 − p, which rises with novelty), or another of the model."""
+    """`pe`, `ne`, `pne`, `belief`, `p_value` (read as 1 − p, which rises with novelty), or another score of the model."""
     value: Share
     view: View = "so_far"
-    """Whether the track so far decides, or each key time for itself."""
+    """Whether the track so far decides, or each key time by itself."""
     meaning: Name
-    """In words, such as: 95 % of known actors pass."""
+    """In words, such as "95 % of known actors pass"."""
     num_held_out: Annotated[int, Field(gt=0)] | None = None
-    """How many known actors a p-value rests on; nothing rarer than one of them is said. None where there is none."""
+    """How many known actors a p-value rests on: no statement is rarer than one of them. None without a p-value."""
 
 
 class ModelFacts(Record):
-    """Which model watched."""
+    """The model that watched."""
 
     name: Name
     fingerprint: Name
 
 
 class SourceFacts(Record):
-    """What was watched."""
+    """The source that was watched."""
 
     video: Name
     address: Name
@@ -253,7 +271,7 @@ class SourceFacts(Record):
 
 
 class Header(Record):
-    """What all moments of a file share; its first line."""
+    """What all moments of a file have in common; its first line."""
 
     format: Literal["mule.moments"] = FORMAT
     version: Literal[1] = VERSION
@@ -261,10 +279,10 @@ class Header(Record):
     classes: tuple[Name, ...] = Field(min_length=1)
     source: SourceFacts
     every_s: Annotated[float, Field(gt=0)]
-    """From one key time to the next."""
-    threshold: Threshold
+    """Seconds from one key time to the next."""
+    threshold: DecisionThreshold
     min_probability: Share
-    """From which a known action is said."""
+    """Known actions are reported when their probability is at least this."""
 
     @model_validator(mode="after")
     def _require_different_classes(self) -> "Header":
@@ -273,8 +291,8 @@ class Header(Record):
         return self
 
 
-def novelty_of(actor: SeenActor, threshold: Threshold) -> float:
-    """The number the threshold is held against; larger is more novel.
+def novelty_of(actor: SeenActor, threshold: DecisionThreshold) -> float:
+    """Return the number that is compared with the threshold; larger is more novel.
 
     Raises:
         ValueError: the actor has no such score.
@@ -282,16 +300,16 @@ def novelty_of(actor: SeenActor, threshold: Threshold) -> float:
     novelty = actor.judged(threshold.view).novelty.rising(threshold.score)
     if novelty is None:
         raise ValueError(
-            f"actor {actor.track_id} must have the score {threshold.score!r}, by which is decided; it has none."
+            f"actor {actor.track_id} must have the score {threshold.score!r}, which decides; it has none."
         )
     return novelty
 
 
-def said_of(novelty: float, threshold: Threshold) -> str:
-    """What a number that `novelty_of` gave means to people.
+def novelty_in_words(novelty: float, threshold: DecisionThreshold) -> str:
+    """Explain a number that `novelty_of` returned.
 
-    >>> usual = Threshold(name="known-95", score=P_VALUE, value=0.95, meaning="95 % pass", num_held_out=2000)
-    >>> said_of(0.9976, usual)
+    >>> usual = DecisionThreshold(name="known-95", score=P_VALUE, value=0.95, meaning="95 % pass", num_held_out=2000)
+    >>> novelty_in_words(0.9976, usual)
     'only 1 in 400 known actors looks this strange'
     """
     if threshold.score != P_VALUE:
@@ -301,13 +319,13 @@ def said_of(novelty: float, threshold: Threshold) -> str:
     return in_words(1 - novelty, num_held_out=threshold.num_held_out)
 
 
-def decide(actor: SeenActor, threshold: Threshold) -> Decision:
-    """Novel if the novelty lies above the threshold, else known."""
+def decide(actor: SeenActor, threshold: DecisionThreshold) -> Decision:
+    """Return `novel` if the novelty lies above the threshold, else `known`."""
     return "novel" if novelty_of(actor, threshold) > threshold.value else "known"
 
 
 def problems_of(moment: Moment, header: Header) -> list[str]:
-    """Where a moment disagrees with its header, in words."""
+    """List, in words, where a moment disagrees with its header."""
     problems: list[str] = []
     if moment.video != header.source.video:
         problems.append(f"the video must be {header.source.video!r}; got {moment.video!r}")
@@ -326,6 +344,41 @@ def problems_of(moment: Moment, header: Header) -> list[str]:
                 f"got {actor.decision!r} with novelty {novelty_of(actor, header.threshold):g}"
             )
     return problems
+
+
+def moments_to_pandas(moments: Iterable[Moment]) -> "DataFrame":
+    """Return a data frame with one row per actor and moment.
+
+    `actions` is a list, likeliest first, and `probabilities` are theirs. Actions and p-value are those of the track so far;
+    the box (`x1`, `y1`, `x2`, `y2`) is in pixels.
+
+    Raises:
+        MuleError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as missing:
+        raise MuleError(
+            f"Data frames need pandas: pip install 'mule[pandas]'. It could not be imported: {missing}"
+        ) from missing
+    rows = [
+        (
+            moment.video,
+            moment.key_time_s,
+            actor.track_id,
+            actor.decision,
+            actor.so_far.novelty.p_value,
+            [each.action for each in actor.so_far.actions],
+            [each.probability for each in actor.so_far.actions],
+            actor.num_looks,
+            actor.detection_score,
+            *actor.box_xyxy_px,
+        )
+        for moment in moments
+        for actor in moment.actors
+    ]
+    columns = "video key_time_s track_id decision p_value actions probabilities num_looks detection_score x1 y1 x2 y2"
+    return pandas.DataFrame(rows, columns=columns.split())
 
 
 def _named_actions(actor: SeenActor) -> set[str]:

@@ -1,13 +1,12 @@
-"""What a split lets through: actions the backbone has already met, and videos or groups on two sides.
+"""Leaks of a split: actions that the backbone already knows, and videos or groups on two sides.
 
-Names are compared by their words. A word is brought to its stem (catching, catches, catch), words that say nothing by
-themselves are left out, and a compound counts as its parts (`pullup`, `pull ups`). Of `run/jog` either half will do,
-and so will `climb` of `climb (e.g., a mountain)`. The likeness of an action to a label is the share of the action's
-words that the label has. It finds what is called alike, not what looks alike: `shoot bow` is found by
-`shooting basketball` and not by `archery`, and `play musical instrument` is not found by `playing violin`.
+Actions and labels are compared word by word. Words are reduced to their stem (catching, catches, catch), words without
+meaning of their own are left out, and a compound equals its parts (`pullup`, `pull ups`). Either half of `run/jog` is
+enough, and so is `climb` of `climb (e.g., a mountain)`. The likeness of an action to a label is the share of the
+action's words that the label has. This finds similar names, not similar pictures: `shoot bow` matches
+`shooting basketball` but not `archery`, and `play musical instrument` does not match `playing violin`.
 """
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,18 +15,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from mule.core.files import sha256_of
 from mule.data.split.splits import SideVideos
 
 LIKENESS = 0.5
 """Half of the words of an action: its verb or its object."""
-CONVENTION = (
-    "An action counts as met in pre-training if a label has at least half of its words, compared by their stems. "
-    "Names only: synonyms and kinds are missed, and a word in common need not mean the same action."
+LEAKAGE_CONVENTION = (
+    "An action counts as met in pre-training if a label shares at least half of its words, compared by their stems. "
+    "Only names are compared: synonyms are missed, and a shared word need not mean the same action."
 )
 
 _CODE = re.compile(r"^\s*(?:c\d{3}\b|\d+[\s:,.)])")
 _WORD = re.compile(r"[^\W\d_]+")
-_BLOCK_BYTES = 1 << 20
 
 
 class _Frozen(BaseModel):
@@ -35,19 +34,19 @@ class _Frozen(BaseModel):
 
 
 class MetAction(_Frozen):
-    """An action that resembles something the backbone was taught."""
+    """An action whose name resembles a class that the backbone was trained on."""
 
     action: str
     label: str
     """The label most like it."""
     likeness: float
-    """Share of the action's words that the label has, 0 to 1."""
+    """Share of the action's words that the label has, from 0 to 1."""
     num_labels: int
-    """How many labels are like it."""
+    """Number of labels that resemble it."""
 
 
 class Shared(_Frozen):
-    """Something that lies on more than one side."""
+    """A group or file that is on more than one side."""
 
     name: str
     videos: tuple[str, ...]
@@ -56,7 +55,7 @@ class Shared(_Frozen):
 
 
 def stem(word: str) -> str:
-    """A word without the endings of English verbs and plurals: `running`, `runs` and `run` are one."""
+    """Return a word without the endings of English verbs and plurals: `run` for `running` and `runs`."""
     for ending, least in (("ing", 3), ("ies", 2), ("ed", 3), ("es", 3), ("s", 3)):
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= least:
             word = word.removesuffix(ending) + ("y" if ending == "ies" else "")
@@ -66,60 +65,15 @@ def stem(word: str) -> str:
     return word.removesuffix("e") if len(word) > 3 else word
 
 
-_EMPTY_STEMS = frozenset(
-    map(
-        stem,
-        [
-            "a",
-            "an",
-            "and",
-            "another",
-            "at",
-            "by",
-            "do",
-            "down",
-            "eg",
-            "for",
-            "from",
-            "get",
-            "give",
-            "go",
-            "group",
-            "have",
-            "in",
-            "into",
-            "it",
-            "make",
-            "not",
-            "object",
-            "of",
-            "on",
-            "or",
-            "other",
-            "out",
-            "person",
-            "people",
-            "play",
-            "put",
-            "self",
-            "some",
-            "someone",
-            "something",
-            "take",
-            "the",
-            "their",
-            "thing",
-            "to",
-            "up",
-            "use",
-            "with",
-        ],
-    )
-)
+_EMPTY_WORDS = """
+    a an and another at by do down eg for from get give go group have in into it make not object of
+    on or other out person people play put self some someone something take the their thing to up
+    use with"""
+_EMPTY_STEMS = frozenset(map(stem, _EMPTY_WORDS.split()))
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The stems of the words that tell one action from another, in their order; all of them if none does.
+    """Return the stems of the words that tell actions apart, in their order, or of all words if none does.
 
     >>> words("Throwing a ball"), words("get up")
     (('throw', 'ball'), ('get', 'up'))
@@ -129,7 +83,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def readings(action: str) -> list[tuple[str, ...]]:
-    """The words of each way to read an action's name: of `run/jog` either, of `climb (e.g., a mountain)` the first.
+    """Return the words of each way to read an action's name, such as `run` and `jog` for `run/jog`.
 
     >>> readings("run/jog (fast)")
     [('run',), ('jog',), ('jog', 'fast')]
@@ -142,7 +96,7 @@ def readings(action: str) -> list[tuple[str, ...]]:
 def met_in_pretraining(
     actions: Sequence[str], labels: Sequence[str], *, min_likeness: float = LIKENESS
 ) -> tuple[MetAction, ...]:
-    """The actions whose names resemble a label that the backbone was taught, each with the label most like it."""
+    """Return the actions whose names resemble a label of the pre-training, each with its most similar label."""
     words_of = {label: _with_compounds(label) for label in labels}
     met = []
     for action in actions:
@@ -162,24 +116,24 @@ def met_in_pretraining(
 
 
 def shared_groups(videos: SideVideos, groups: Mapping[str, str]) -> tuple[Shared, ...]:
-    """The groups with videos on more than one side."""
+    """Return the groups with videos on more than one side."""
     return _on_several_sides(
         videos, ((groups[video], video) for video in videos.side_of() if video in groups)
     )
 
 
 def identical_videos(videos: SideVideos, files: Mapping[str, Path]) -> tuple[Shared, ...]:
-    """Files on different sides that are the same to the last byte. Only files of equal size are read."""
+    """Return identical files on different sides. Only files of equal size are read."""
     by_size: dict[int, list[str]] = defaultdict(list)
     for video in videos.side_of():
         if video in files:
             by_size[files[video].stat().st_size].append(video)
     alike = [video for same in by_size.values() if len(same) > 1 for video in same]
-    return _on_several_sides(videos, ((_file_digest(files[video]), video) for video in alike))
+    return _on_several_sides(videos, ((sha256_of(files[video]), video) for video in alike))
 
 
 def _likeness(action: tuple[str, ...], label: frozenset[str]) -> tuple[float, bool]:
-    """The share of the action's words that the label has, and whether the first, mostly its verb, is among them."""
+    """Return the share of the action's words that the label has, and whether the first (usually the verb) is among them."""
     if len(action) > 1 and "".join(action) in label:
         return 1.0, True
     has = [word in label for word in action]
@@ -206,11 +160,3 @@ def _on_several_sides(videos: SideVideos, named: Iterable[tuple[str, str]]) -> t
         for name, found in sorted(members.items())
         if len(sides[name]) > 1
     )
-
-
-def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,8 +1,8 @@
-"""Which boxes are trained on and tested on: ground truth, and detections with the labels of what they overlap.
+"""Boxes to train and test on: ground truth, and detections with the labels of the boxes they overlap.
 
 The paper trains on ground truth and predicted persons together and tests on detected persons. A detection takes the
-labels of the one ground-truth box that it overlaps most, from IoU 0.5; `take="all"` gives it the labels of every box
-it overlaps that far, as the authors' test file was made.
+labels of the ground-truth box it overlaps most, if the IoU is at least 0.5. `take="all"` gives it the labels of every
+box with that IoU, as in the authors' test file.
 """
 
 from collections.abc import Iterator
@@ -18,62 +18,63 @@ from mule.data.table.table import ActorTable, ObjectTable, joined_tables
 from mule.detection.boxes import iou_matrix
 from mule.detection.detections import PAPER_ACTOR_SCORE
 
-MIN_IOU = 0.5
+MATCH_IOU = 0.5
 TRAINING_SCORE = 0.9
-"""Score from which ACAR, on whose protocol the paper builds, trains on a predicted person."""
+"""Least score of a predicted person in training, as in ACAR, whose protocol the paper follows."""
 PERSON_CLASS = "person"
 _BOXES_AT_ONCE = 64
 _TIME_DECIMALS = 3
 
-Take = Literal["best", "all"]
+MatchRule = Literal["best", "all"]
 
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """What became of the detections, and of the ground truth they should find."""
+    """Counts of matched and unmatched detections and ground-truth boxes."""
 
     detections: int
-    """Of class `person`; others are no actors."""
+    """Detections of class `person`; other classes are not actors."""
     below_score: int
     matched: int
     unmatched: int
-    """Of those at or above the score; the others are not looked at."""
+    """Detections at or above the score that match no ground truth."""
     ground_truth: int
     ground_truth_without_box: int
-    """Rows about a whole frame or video; no detection is theirs."""
+    """Rows about a whole frame or video, which no detection can match."""
     ground_truth_found: int
-    """Boxes that some detection overlaps far enough."""
+    """Boxes that at least one detection matches."""
 
 
 @dataclass(frozen=True)
 class ActorBoxes:
-    """Actors to train or test on, each row from ground truth or from a detector."""
+    """Actors to train or test on; each row comes from ground truth or from a detector."""
 
     actors: ActorTable
-    """A detection that overlaps no ground truth has no label; nobody followed it, so its `actor_id` is empty."""
+    """A detection without a match has no label. Detections are not tracked, so their `actor_id` is empty."""
     is_detected: Bool[np.ndarray, " actors"]
     score: Float[np.ndarray, " actors"]
-    """Of the detector; 1 for ground truth."""
+    """Detector score; 1 for ground truth."""
     iou: Float[np.ndarray, " actors"]
-    """With the ground truth it overlaps most; 1 for ground truth itself."""
+    """IoU with the best ground-truth box; 1 for ground truth itself."""
     counts: MatchCounts
 
 
 def labels_from_ground_truth(
-    detections: ObjectTable, ground_truth: ActorTable, *, min_iou: float = MIN_IOU, take: Take = "best"
+    detections: ObjectTable, ground_truth: ActorTable, *, min_iou: float = MATCH_IOU, take: MatchRule = "best"
 ) -> ActorBoxes:
-    """Every detection, with the labels of the ground truth that it overlaps in its own frame.
+    """Give every detection the labels of the ground truth it overlaps in its own frame.
 
-    Frames are told by video and time, to the millisecond. Of equal overlaps the earlier row of ground truth counts.
+    Two rows are in one frame if they have the same video and the same time to the millisecond. Of equal overlaps the
+    earlier ground-truth row counts.
 
     Args:
-        detections: boxes of any class; the caller keeps those of persons.
-        ground_truth: whose classes the result has.
-        min_iou: overlap that is enough.
-        take: labels of the box that is overlapped most, or of all that are overlapped enough.
+        detections: boxes of any class; the caller keeps only persons.
+        ground_truth: labelled actors; the result has their classes.
+        min_iou: least overlap of a match.
+        take: take the labels of the best match, or of all matches.
     """
     if not 0 < min_iou <= 1:
-        raise RangeError(f"min_iou must lie above 0 and at most at 1; got {min_iou}.")
+        raise RangeError(f"min_iou must be above 0 and at most 1; got {min_iou}.")
     with_box = np.flatnonzero(ground_truth.has_box)
     frame, truth_frame = _frames(detections, ground_truth, with_box)
     most = np.zeros(len(detections))
@@ -121,54 +122,48 @@ def boxes_for_training(
     predicted: ObjectTable,
     *,
     min_score: float = TRAINING_SCORE,
-    min_iou: float = MIN_IOU,
-    take: Take = "best",
+    min_iou: float = MATCH_IOU,
+    take: MatchRule = "best",
 ) -> ActorBoxes:
-    """The ground truth, and below it the predicted persons that overlap it. Others teach nothing and are counted."""
-    found = _persons(predicted, ground_truth, min_score=min_score, min_iou=min_iou, take=take)
-    is_matched = found.iou >= min_iou
+    """Return the ground truth followed by the predicted persons that match it; the others are only counted."""
+    persons = boxes_for_testing(ground_truth, predicted, min_score=min_score, min_iou=min_iou, take=take)
+    is_matched = persons.iou >= min_iou
     num_true = len(ground_truth)
     return ActorBoxes(
-        joined_tables([ground_truth, found.actors.at(is_matched)]),
+        joined_tables([ground_truth, persons.actors.at(is_matched)]),
         is_detected=np.arange(num_true + np.count_nonzero(is_matched)) >= num_true,
-        score=np.concatenate([np.ones(num_true), found.score[is_matched]]),
-        iou=np.concatenate([np.ones(num_true), found.iou[is_matched]]),
-        counts=found.counts,
+        score=np.concatenate([np.ones(num_true), persons.score[is_matched]]),
+        iou=np.concatenate([np.ones(num_true), persons.iou[is_matched]]),
+        counts=persons.counts,
     )
 
 
 def boxes_for_testing(
     ground_truth: ActorTable,
-    detected: ObjectTable,
+    detections: ObjectTable,
     *,
     min_score: float = PAPER_ACTOR_SCORE,
-    min_iou: float = MIN_IOU,
-    take: Take = "best",
+    min_iou: float = MATCH_IOU,
+    take: MatchRule = "best",
 ) -> ActorBoxes:
-    """The detected persons, those that overlap no ground truth too: they have no label.
+    """Return all detected persons; those that match no ground truth have no label.
 
-    An open-set split leaves them out and counts them; in closed-set detection they are what is found where nobody is.
-    To test on ground truth, use the table of ground truth as it is.
+    An open-set split leaves unmatched persons out and counts them; closed-set detection counts them as false alarms.
+    To test on ground truth, use its table directly.
     """
-    return _persons(detected, ground_truth, min_score=min_score, min_iou=min_iou, take=take)
-
-
-def _persons(
-    detections: ObjectTable, ground_truth: ActorTable, *, min_score: float, min_iou: float, take: Take
-) -> ActorBoxes:
     if PERSON_CLASS not in detections.classes:
         raise RangeError(
-            f"detections must have the class {PERSON_CLASS!r}, who are the actors; got {', '.join(detections.classes)}."
+            f"detections must include the class {PERSON_CLASS!r}; got {', '.join(detections.classes)}."
         )
     is_person = detections.class_index == detections.classes.index(PERSON_CLASS)
     is_kept = is_person & (detections.score >= min_score)
-    found = labels_from_ground_truth(_at(detections, is_kept), ground_truth, min_iou=min_iou, take=take)
+    matched = labels_from_ground_truth(_at(detections, is_kept), ground_truth, min_iou=min_iou, take=take)
     num_persons = int(np.count_nonzero(is_person))
-    counts = asdict(found.counts) | {
+    counts = asdict(matched.counts) | {
         "detections": num_persons,
         "below_score": num_persons - int(np.count_nonzero(is_kept)),
     }
-    return ActorBoxes(found.actors, found.is_detected, found.score, found.iou, MatchCounts(**counts))
+    return ActorBoxes(matched.actors, matched.is_detected, matched.score, matched.iou, MatchCounts(**counts))
 
 
 def _at(table: ObjectTable, rows: Bool[np.ndarray, " rows"]) -> ObjectTable:
@@ -186,7 +181,7 @@ def _at(table: ObjectTable, rows: Bool[np.ndarray, " rows"]) -> ObjectTable:
 def _labels_of_pairs(
     pairs: Int[np.ndarray, "2 pairs"], num_rows: int, truth_labels: Bool[np.ndarray, "truths classes"]
 ) -> Bool[np.ndarray, "rows classes"]:
-    """Each row has every label of every ground truth it is paired with."""
+    """Return each row's labels: all labels of all ground truth it is paired with."""
     labels = np.zeros((num_rows, truth_labels.shape[1]), dtype=bool)
     pair, label = np.nonzero(truth_labels[pairs[1]])
     labels[pairs[0][pair], label] = True
@@ -196,7 +191,7 @@ def _labels_of_pairs(
 def _frames(
     detections: ObjectTable, ground_truth: ActorTable, with_box: Int[np.ndarray, " truths"]
 ) -> tuple[Int[np.ndarray, " detections"], Int[np.ndarray, " truths"]]:
-    """A number per row; equal numbers mean one video and time. A row without a time has its video's own number."""
+    """Return a number per row, equal for rows of one video and time. A row without a time gets its video's own number."""
     number = {video: at for at, video in enumerate(dict.fromkeys((*ground_truth.videos, *detections.videos)))}
     video = np.concatenate(
         [
@@ -213,7 +208,7 @@ def _frames(
 def _chunks(
     frame: Int[np.ndarray, " detections"], truth_frame: Int[np.ndarray, " truths"]
 ) -> Iterator[tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " truth_rows"]]]:
-    """Some frames at a time: the detections in them that meet ground truth, and that ground truth in row order."""
+    """Yield some frames at a time: their detections, and their ground truth in row order."""
     rows = np.flatnonzero(np.isin(frame, truth_frame))
     rows = rows[np.argsort(frame[rows], kind="stable")]
     truths = np.flatnonzero(np.isin(truth_frame, frame))

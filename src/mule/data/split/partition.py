@@ -1,9 +1,7 @@
-"""Which actions are taught and which are novel: the policies that divide the classes of a data set.
+"""Divide actions into taught and novel ones, and videos into training, validation and test.
 
-Names are shuffled by the digest of seed and name, so a seed means the same partition on every machine, under every
-version of every library, and in whatever order the classes come.
-
-Which videos are for training, validation and test: drawn so that each side has its share of every action.
+Names are shuffled by the digest of seed and name, so a seed gives the same partition on every machine, with every
+library version and for every order of the classes. Sides are drawn so that each has its share of every action.
 """
 
 import hashlib
@@ -29,14 +27,14 @@ CHARADES_Z2 = """
 CHARADES_Z3 = """
     001 003 006 007 008 009 010 016 019 020 024 026 033 034 052 053 055 056 061 067 069 070 072 075 078 079
     081 082 086 087 089 090 092 093 094 095 100 103 106 108 112 120 125 126 129 131 134 135 137 141 144 145 156"""
-"""`charades-52-52-53`: the paper prints the sizes and not the classes; this is `random_partition` with seed 0."""
+"""`charades-52-52-53`: the paper prints only the sizes, so this is `random_partition` with seed 0."""
 
 NUM_CHARADES_CLASSES = 157
 _SETS = ("z1", "z2", "novel", "choose", "report", "ignored")
 
 
 def shuffled(names: Iterable[str], seed: int, *, purpose: str) -> list[str]:
-    """The names in an order that depends on the seed, on the purpose and on nothing else."""
+    """Return the names in an order that depends only on the seed and the purpose."""
     return sorted(names, key=lambda name: hashlib.sha256(f"{purpose}\0{seed}\0{name}".encode()).digest())
 
 
@@ -47,7 +45,7 @@ def class_sets(
     ignored: Sequence[str] = (),
     group_of: Mapping[str, str] | None = None,
 ) -> ClassSets:
-    """Z1, Z2 and Z3 as given; half of Z3 is for choosing, and the other half, the larger if odd, for reporting."""
+    """Return Z1, Z2 and Z3 as given, with Z3 halved: one half for choosing, the other (larger if odd) for reporting."""
     z1, z2, z3 = map(tuple, thirds)
     choose, report = _halves(z3, seed, group_of or {})
     return ClassSets(z1, z2, novel_choose=choose, novel_report=report, ignored=tuple(ignored))
@@ -56,18 +54,18 @@ def class_sets(
 def paper_partition(
     classes: Sequence[str], *, seed: int = 0, charades_names: Mapping[int, str] | None = None
 ) -> ClassSets:
-    """The partition of AVA that was published, or the built-in one of Charades, told apart by the names.
+    """Return the published partition of AVA or the built-in one of Charades, depending on the class names.
 
     AVA: of the 60 evaluated classes, in the order of their list, Z1 is the first 20, Z2 the next and Z3 the last;
-    the other 20 are ignored. Charades: 52, 52 and 53 classes. Actions that do not occur keep their place.
+    the other 20 are ignored. Charades: 52, 52 and 53 classes. Actions that do not occur stay in their set.
 
     Args:
-        classes: of the table.
-        seed: divides Z3 into what is for choosing and what for reporting.
-        charades_names: what the table calls the classes of Charades; without, by their codes, `c008`.
+        classes: the classes of the table.
+        seed: divides Z3 into actions for choosing and for reporting.
+        charades_names: names of the Charades classes in the table; by default their codes, such as `c008`.
 
     Raises:
-        RangeError: the classes are those of neither.
+        RangeError: the classes belong to neither data set.
     """
     spelled = charades_names or {number: f"c{number:03d}" for number in range(NUM_CHARADES_CLASSES)}
     ignored: list[str] = []
@@ -82,23 +80,22 @@ def paper_partition(
     unknown = sorted(set(ignored).difference(AVA_80.values()))
     if unknown:
         raise RangeError(
-            "the paper's partitions are of AVA's classes ('answer phone', …) and of Charades' (c000 … c156, or as the "
-            f"list of Charades' classes names them); {listed(unknown)} are of neither. Use the policy random, grouped "
-            "or list."
+            "the paper's partitions need the classes of AVA ('answer phone', …) or Charades (c000 … c156, or the names in its "
+            f"list of classes); {listed(unknown)} belong to neither. Use the policy random, grouped or list."
         )
     return class_sets((z1, z2, z3), seed=seed, ignored=ignored)
 
 
 def random_partition(classes: Sequence[str], *, seed: int) -> ClassSets:
-    """Three sets of equal size, at random; what is left over goes to Z3, then to Z2."""
+    """Draw three sets of equal size at random; a remainder goes to Z3, then to Z2."""
     return grouped_partition(dict.fromkeys(classes, ""), seed=seed)
 
 
 def grouped_partition(group_of: Mapping[str, str], *, seed: int) -> ClassSets:
-    """Three sets of equal size, of which each has its share of every group.
+    """Draw three sets of equal size, each with its share of every group.
 
-    The actions are dealt like cards, group after group, so neither within a group nor overall do two sets differ by
-    more than one.
+    The actions are dealt like cards, group after group, so two sets differ by at most one action, overall and within
+    each group.
     """
     if len(group_of) < 3:
         raise RangeError(f"three sets need at least 3 actions; got {len(group_of)}.")
@@ -110,7 +107,7 @@ def grouped_partition(group_of: Mapping[str, str], *, seed: int) -> ClassSets:
 def listed_partition(
     classes: Sequence[str], novel: Sequence[str], *, z1: Sequence[str] = (), seed: int = 0
 ) -> ClassSets:
-    """The given actions are novel; of the others those in `z1` are taught and not tested, all else is Z2."""
+    """Make the given actions novel; the others go to Z2, except those in `z1`, which are taught but not tested."""
     unknown = sorted({*novel, *z1}.difference(classes))
     if unknown or not novel:
         raise RangeError(
@@ -122,14 +119,14 @@ def listed_partition(
 
 
 def closed_partition(classes: Sequence[str]) -> ClassSets:
-    """Every action is taught and none is novel; of AVA's 80 those are ignored that are not evaluated."""
+    """Teach every action; none is novel. The 20 AVA classes that are not evaluated are ignored."""
     is_ava = bool(classes) and set(AVA_80.values()).issuperset(classes)
     taught = tuple(AVA_60.values()) if is_ava else tuple(classes)
     return ClassSets((), tuple(taught), (), (), tuple(name for name in classes if name not in taught))
 
 
 def beside_tags(sets: ClassSets, tags: Sequence[str]) -> ClassSets:
-    """The partition of the actions, beside labels that describe how an actor is seen: taught, never novel.
+    """Add tags to a partition: labels that describe how an actor is seen, which are taught and never novel.
 
     Tags are Z1 and all taught actions Z2, so under `z1_at_test = "tags"` the actions alone decide who is known.
     """
@@ -137,25 +134,25 @@ def beside_tags(sets: ClassSets, tags: Sequence[str]) -> ClassSets:
 
 
 def told_apart(classes: Sequence[str], tag_mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Actions, and tags: names that hold the mark, as `view:back`.
+    """Return the actions and the tags of a table; tags are names that contain the mark, such as `view:back`.
 
     Raises:
-        RangeError: there are none of one of them.
+        RangeError: there are no tags, or nothing but tags.
     """
     tags = tuple(name for name in classes if tag_mark in name)
     actions = tuple(name for name in classes if tag_mark not in name)
     if not (tags and actions):
         raise RangeError(
-            f"tags are names that hold {tag_mark!r} among others that do not; {len(tags)} of {len(classes)} hold it."
+            f"some names must contain the tag mark {tag_mark!r} and some must not; {len(tags)} of {len(classes)} do."
         )
     return actions, tags
 
 
 def read_partition(path: Path, classes: Sequence[str], *, seed: int = 0) -> ClassSets:
-    """The partition in a file: novel actions, one per line; or, if it ends in `.csv`, columns `action` and `set`.
+    """Read a partition: a text file with one novel action per line, or a `.csv` with columns `action` and `set`.
 
-    A set is `z1`, `z2`, `novel`, `choose`, `report` or `ignored`; an action that the CSV file leaves out is an error.
-    Novel actions that are not given to choosing or to reporting are divided by the seed.
+    A set is `z1`, `z2`, `novel`, `choose`, `report` or `ignored`. A CSV file must name every action of the table. The
+    seed divides `novel` into actions for choosing and for reporting.
     """
     if path.suffix.lower() != ".csv":
         return listed_partition(classes, read_names(path, of="novel actions"), seed=seed)
@@ -179,15 +176,15 @@ def read_partition(path: Path, classes: Sequence[str], *, seed: int = 0) -> Clas
 
 
 def group_by_prefix(classes: Sequence[str], mark: str) -> dict[str, str]:
-    """The group of each action by its own name: what stands before the mark, as `movement` in `movement:walking`.
+    """Return each action's group, the part of its name before the mark: `movement` for `movement:walking`.
 
     Raises:
-        RangeError: some names have no mark.
+        RangeError: some names do not contain the mark.
     """
     without = [name for name in classes if mark not in name]
     if without:
         raise RangeError(
-            f"to group actions by prefix, each name must hold {mark!r}; {listed(without)} do not. Give a file of groups."
+            f"to group actions by prefix, each name must contain {mark!r}; {listed(without)} do not. Give a file of groups."
         )
     return {name: name.split(mark, 1)[0] for name in classes}
 
@@ -217,19 +214,19 @@ def drawn_sides(
     seed: int,
     groups: Mapping[str, str] | None = None,
 ) -> SideVideos:
-    """Each side has about its share of the actors of every action; the videos of a group stay together.
+    """Draw sides that each have about their share of the actors of every action; groups of videos stay together.
 
-    Rare actions go first. A known action comes to training before test, a novel one to test first, so that an action
-    of two groups can still be learnt and tested. Beyond that known and novel actions are drawn alike: what tells them
-    apart at test must not be the films they come from.
+    Rare actions come first. A known action goes to training before test, a novel one to test first, so an action with
+    two groups can still be learnt and tested. Apart from that, known and novel actions are drawn alike, so that they
+    do not come from different films at test.
 
     Args:
-        table: whose videos are drawn.
-        classes: what is known and what is novel.
-        val_share: of all actors.
-        test_share: of all actors.
-        seed: of the order in which groups come.
-        groups: the group of each video; without, each is its own.
+        table: the table whose videos are divided.
+        classes: known and novel actions.
+        val_share: share of all actors for validation.
+        test_share: share of all actors for test.
+        seed: seed of the order of the groups.
+        groups: group of each video; by default each video is a group.
     """
     group_of = [*table.videos] if not groups else _groups_of(table.videos, groups)
     names = shuffled(set(group_of), seed, purpose="sides")
@@ -246,7 +243,7 @@ def drawn_sides(
 
 
 def given_sides(side_of: Mapping[str, str]) -> SideVideos:
-    """The sides as a file has them, one word of `train`, `val` and `test` per video."""
+    """Return sides from a file's `train`, `val` or `test` for each video."""
     wrong = sorted(set(side_of.values()).difference(SIDES))
     if wrong:
         raise RangeError(f"a side must be one of {', '.join(SIDES)}; got {listed(wrong)}.")
@@ -265,11 +262,11 @@ def _groups_of(videos: tuple[str, ...], groups: Mapping[str, str]) -> list[str]:
 def _label_counts(
     table: ActorTable, classes: ClassSets, group: Int[np.ndarray, " rows"], num_groups: int
 ) -> Int[np.ndarray, "groups classes"]:
-    """How many actors of each group do each action, known actions first."""
+    """Count the actors of each group that do each action, known actions first."""
     column = {name: at for at, name in enumerate((*classes.known_train, *classes.z3))}
     number = np.array([column.get(name, len(column)) for name in table.classes], dtype=np.int64)
     row, label = np.nonzero(table.labels)
-    width = len(column) + 1  # one more for what is ignored
+    width = len(column) + 1  # one more column for ignored actions
     flat = np.bincount(group[row] * width + number[label], minlength=num_groups * width)
     return flat.reshape(num_groups, width)[:, :-1]
 
@@ -281,11 +278,11 @@ def _allotted(
     *,
     wanted: Int[np.ndarray, "wishes classes"],
 ) -> Int[np.ndarray, " groups"]:
-    """The side of each group, greedily: the rarest action left, its groups one by one.
+    """Assign groups to sides greedily: take the rarest remaining action, then its groups one by one.
 
-    A group goes where its actions are still missing and wanted, and else to the side that most lacks them, in shares
-    of what there is of each. Groups come in the order given, not largest first: known and novel test actors would
-    else come from groups of different size.
+    A group goes to a side that still misses and wants its actions, or else to the side that lacks the largest share of
+    them. Groups come in the given order, not largest first; otherwise known and novel test actors would come from
+    groups of different size.
     """
     side = np.full(len(counts), NOWHERE)
     total = counts.sum(axis=0)

@@ -1,4 +1,4 @@
-"""The account of a split: what became of every actor, how many do each action on each side, and what leaks."""
+"""Report of a split: how every actor is used, how many actors do each action on each side, and what leaks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from mule.core.errors import TooFewActors
 from mule.core.files import write_file
 from mule.data.split.leakage import (
-    CONVENTION,
+    LEAKAGE_CONVENTION,
     MetAction,
     Shared,
     identical_videos,
@@ -29,23 +29,23 @@ class _Frozen(BaseModel):
 
 
 class SideCounts(_Frozen):
-    """How large a side is, and what it lost. Used and lost actors add up to those in its videos."""
+    """Size of a side and its losses. Used and lost actors add up to the actors in its videos."""
 
     videos: int
-    """Videos of the split that the table has."""
+    """Videos of this side that the table has."""
     groups: int | None
-    """None where videos have no groups."""
+    """None if videos have no groups."""
     actors: int
     used: dict[str, int]
-    """Actors that are used, by what they are."""
+    """Number of used actors by kind."""
     lost: dict[str, int]
-    """Actors that are not, by reason."""
+    """Number of unused actors by reason."""
     videos_used: int
-    """Videos with at least one actor that is used."""
+    """Videos with at least one used actor."""
 
 
-class ClassCounts(_Frozen):
-    """How often an action occurs: in the table, and among the actors used on each side."""
+class SplitClassCounts(_Frozen):
+    """Number of actors that do an action: in the table, and among the used actors of each side."""
 
     action: str
     set: str
@@ -56,25 +56,25 @@ class ClassCounts(_Frozen):
 
 
 class Leakage(_Frozen):
-    """What one side, or the backbone, knows of another."""
+    """What one side, or the backbone, knows about another side."""
 
     videos_on_two_sides: int = 0
-    """Always 0: a split with such a video cannot be made or read."""
+    """Always 0: a split with such a video is refused."""
     groups_on_two_sides: tuple[Shared, ...]
     groups_checked: bool
     identical_files: tuple[Shared, ...]
     files_checked: int
-    """Video files compared; 0 if none were given."""
+    """Number of compared video files; 0 if none were given."""
     met_in_pretraining: tuple[MetAction, ...]
     not_comparable: tuple[str, ...]
-    """Actions without a word in their name."""
+    """Actions whose names contain no word."""
     num_pretraining_labels: int
-    """0 if no labels were given."""
-    convention: str = CONVENTION
+    """Number of labels; 0 if none were given."""
+    convention: str = LEAKAGE_CONVENTION
 
 
 class SplitReport(_Frozen):
-    """Everything there is to count about a table under a split."""
+    """All counts of a table under a split."""
 
     name: str
     digest: str
@@ -82,7 +82,7 @@ class SplitReport(_Frozen):
     seed: int
     table_digest: str
     is_table_of_split: bool
-    """Whether the split was made from this very table."""
+    """Whether the split was made from this table."""
     num_actors: int
     num_on_no_side: int
     videos_on_no_side: tuple[str, ...]
@@ -90,17 +90,17 @@ class SplitReport(_Frozen):
     """Videos of the split that the table does not have."""
     sides: dict[str, SideCounts]
     novel_sets: dict[str, int]
-    """Novel test actors for choosing, for reporting, and for neither, having actions of both sets."""
-    classes: tuple[ClassCounts, ...]
+    """Number of novel test actors for choosing, for reporting, and for neither (those with actions of both sets)."""
+    classes: tuple[SplitClassCounts, ...]
     leakage: Leakage
     notes: tuple[str, ...]
-    """What may surprise, in sentences."""
+    """Sentences about possible surprises."""
 
     def require_usable(self) -> None:
-        """Stop unless there are actors to train on, and to test on both known and, if any action is, novel ones.
+        """Check that there are actors to train on, known actors to test on and, if any action is novel, novel ones.
 
         Raises:
-            TooFewActors: naming what there is none of.
+            TooFewActors: one of them is missing; the message names it.
         """
         test = self.sides["test"].used
         novel = sum(self.novel_sets.values())
@@ -113,20 +113,19 @@ class SplitReport(_Frozen):
         if none_of:
             raise TooFewActors(
                 f"a split must leave actors to train on and actors to test on; {self.name!r} leaves no "
-                f"{' and no '.join(none_of)}. Where actors do several actions at once, most thirds are mixed: name novel "
-                "actions that seldom go with others (--policy list), or try --mixed keep and --train-novel unlabel."
+                f"{' and no '.join(none_of)}. If actors do several actions at once, most of them are mixed: choose novel "
+                "actions that seldom occur with others (--policy list), or try --mixed keep and --train-novel unlabel."
             )
 
     def write(self, path: Path) -> None:
-        """The report as JSON, whole or not at all."""
-        text = self.model_dump_json(indent=2) + "\n"
-        write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+        """Write the report as JSON."""
+        write_file(path, self.model_dump_json(indent=2) + "\n")
 
 
 def found_leakage(
     split: Split, *, pretraining_labels: Sequence[str] = (), video_files: Mapping[str, Path] | None = None
 ) -> Leakage:
-    """What lies on two sides of the split, and which of its actions the backbone has met."""
+    """Find what is on two sides of a split, and which of its actions the backbone knows."""
     actions = (*split.classes.known_train, *split.classes.z3) if pretraining_labels else ()
     files = video_files or {}
     return Leakage(
@@ -149,15 +148,15 @@ def split_report(
     novel_sets: dict[str, int],
     leakage: Leakage,
 ) -> SplitReport:
-    """The account of a table under a split, from what became of its actors.
+    """Build the report of a table under a split.
 
     Args:
-        table: what was split.
-        split: by what.
-        fates: for each side, under `used` and `lost`, the number of actors by what became of them.
+        table: the table that was split.
+        split: the split.
+        fates: for each side, under `used` and `lost`, the number of actors by kind or reason.
         used_rows: the rows that each side uses.
-        novel_sets: the number of novel test actors by what they are for.
-        leakage: of the split.
+        novel_sets: the number of novel test actors by purpose.
+        leakage: the leaks of the split.
     """
     side_of = split.videos.side_of()
     digest = table_digest(table)
@@ -202,15 +201,15 @@ def _side_counts(
     )
 
 
-def _class_counts(table: ActorTable, split: Split, used_rows: UsedRows) -> tuple[ClassCounts, ...]:
+def _class_counts(table: ActorTable, split: Split, used_rows: UsedRows) -> tuple[SplitClassCounts, ...]:
     counts = {side: table.labels[rows].sum(axis=0) for side, rows in used_rows.items()}
     counts["table"] = table.labels.sum(axis=0)
     column = {name: at for at, name in enumerate(table.classes)}
     return tuple(
-        ClassCounts(
+        SplitClassCounts(
             action=name,
             set=key,
-            **{where: int(found[column[name]]) if name in column else 0 for where, found in counts.items()},
+            **{where: int(count[column[name]]) if name in column else 0 for where, count in counts.items()},
         )
         for name, key in split.classes.set_of().items()
     )
@@ -219,27 +218,27 @@ def _class_counts(table: ActorTable, split: Split, used_rows: UsedRows) -> tuple
 def _notes(
     split: Split,
     sides: Mapping[str, SideCounts],
-    classes: Sequence[ClassCounts],
+    classes: Sequence[SplitClassCounts],
     novel_sets: Mapping[str, int],
 ) -> list[str]:
-    """What a reader of the numbers should not have to find out."""
+    """Return sentences about what a reader would not expect from the numbers."""
     tested = {"z2", *(["z1"] if split.rules.z1_at_test == "known" else [])}
     absent = [each.action for each in classes if not each.table]
-    found = [each for each in classes if each.table]
-    untaught = [each.action for each in found if each.set in ("z1", "z2") and not each.train]
-    untested = [each.action for each in found if each.set in tested and not each.test]
-    unseen = [each.action for each in found if each.set.startswith("novel") and not each.test]
-    told = [
+    present = [each for each in classes if each.table]
+    untaught = [each.action for each in present if each.set in ("z1", "z2") and not each.train]
+    untested = [each.action for each in present if each.set in tested and not each.test]
+    unseen = [each.action for each in present if each.set.startswith("novel") and not each.test]
+    lists = [
         (absent, "Actions that do not occur in the table"),
         (untaught, "Known actions without a training actor"),
         (untested, "Known actions without a test actor"),
         (unseen, "Novel actions without a test actor"),
     ]
-    notes = [f"{what}: {listed(names)}." for names, what in told if names]
+    notes = [f"{what}: {listed(names)}." for names, what in lists if names]
     if not sum(sides["val"].used.values()):
-        notes.append("There is nothing to validate on.")
+        notes.append("There are no validation actors.")
     if split.classes.z3 and not split.classes.novel_choose:
-        notes.append("Every novel action is for reporting; nothing may be chosen on novel actors.")
+        notes.append("Every novel action is for reporting; make no choices on novel actors.")
     if novel_sets["neither"] and not novel_sets["report"]:
         notes.append("Every novel actor does actions of both novel sets; none is for reporting alone.")
     return notes

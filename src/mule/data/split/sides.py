@@ -1,8 +1,8 @@
-"""A split put to use: which actors are for training, validation and test, and what became of every other.
+"""Apply a split: find the actors for training, validation and test, and count why the others are left out.
 
 train   a novel action: dropped (or loses the label)  ─▶ no taught action left: dropped ─▶ used
 val     a novel action: dropped, whatever the rules   ─▶ no taught action left: dropped ─▶ used
-test    nothing that decides: dropped ─▶ known and novel: dropped (or by their share) ─▶ known | novel
+test    no known or novel action: dropped ─▶ known and novel: dropped (or by their share) ─▶ known | novel
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from mule.data.split.report import SplitReport, found_leakage, split_report
 from mule.data.split.splits import SIDES, Rules, Split, listed
 from mule.data.table.table import ActorTable
 
-Rows = Bool[np.ndarray, " rows"]
+RowMask = Bool[np.ndarray, " rows"]
 
 
 class Fate(Enum):
-    """What becomes of an actor in a video on some side: the side, whether it is used, and as what or why not."""
+    """How an actor is used: its side, whether it is used or lost, and its kind or the reason."""
 
     TRAIN_USED = ("train", "used", "known")
-    TRAIN_UNLABELLED = ("train", "used", "known, novel labels taken away")
+    TRAIN_UNLABELLED = ("train", "used", "known, novel labels removed")
     TRAIN_NOVEL = ("train", "lost", "does a novel action")
     TRAIN_UNTAUGHT = ("train", "lost", "does no taught action")
     TRAIN_WITHOUT_LABEL = ("train", "lost", "has no label")
@@ -39,12 +39,12 @@ class Fate(Enum):
     TEST_MIXED_AS_NOVEL = ("test", "used", "mixed, kept as novel")
     TEST_CLOSED_UNTAUGHT = ("test", "used", "without a taught action")
     TEST_MIXED = ("test", "lost", "does known and novel actions")
-    TEST_UNDECIDED = ("test", "lost", "does no action that decides")
+    TEST_UNDECIDED = ("test", "lost", "does no known or novel action")
     TEST_WITHOUT_LABEL = ("test", "lost", "has no label")
 
     @property
     def is_used(self) -> bool:
-        """Whether the actor is on its side."""
+        """Whether the actor is used on its side."""
         return self.value[1] == "used"
 
 
@@ -60,7 +60,7 @@ class UsedActors:
 
     actors: ActorTable
     rows: Int[np.ndarray, " actors"]
-    """Where they stand in the table that was split."""
+    """Their rows in the table that was split."""
     labels: Bool[np.ndarray, "actors classes"]
 
     def __len__(self) -> int:
@@ -71,9 +71,9 @@ class UsedActors:
 class UsedTestActors(UsedActors):
     """The actors of the test side, each known or novel.
 
-    Whatever is chosen by looking at novel actors is chosen on the known actors of validation and the novel ones
-    `is_for_choosing`, and reported on the known ones of the test side and the novel ones `is_for_reporting`. A novel
-    actor with actions of both sets is for neither.
+    Make choices on the known actors of the validation side and the novel actors `is_for_choosing`. Report results on
+    the known actors of the test side and the novel actors `is_for_reporting`. A novel actor with actions of both sets
+    is in neither.
     """
 
     is_novel: Bool[np.ndarray, " actors"]
@@ -83,7 +83,7 @@ class UsedTestActors(UsedActors):
 
 @dataclass(frozen=True)
 class OpenSetSides:
-    """The actors to train on, to validate on and to test on, and the account of all others."""
+    """The actors of each side, and a report of all others."""
 
     train: UsedActors
     val: UsedActors
@@ -98,16 +98,16 @@ def apply_split(
     pretraining_labels: Sequence[str] = (),
     video_files: Mapping[str, Path] | None = None,
 ) -> OpenSetSides:
-    """The sides of a table under a split. The table may be another than the split was made from: detections, say.
+    """Divide a table by a split. The table need not be the one the split was made from; it may hold detections.
 
     Args:
-        table: actors, of which those in videos on no side are counted and left out.
-        split: what decides.
-        pretraining_labels: names of the classes the backbone has met, to be compared with the actions.
-        video_files: where the videos are, if identical files on two sides are to be found.
+        table: actors; those in videos on no side are counted and left out.
+        split: the split.
+        pretraining_labels: classes of the backbone's pre-training, to compare with the actions.
+        video_files: paths of the videos, to find identical files on two sides.
 
     Raises:
-        RangeError: the table has actions of which the split says nothing.
+        RangeError: the table has actions that the split does not name.
     """
     unknown = sorted(set(table.classes).difference(split.classes.set_of()))
     if unknown:
@@ -138,7 +138,7 @@ def apply_split(
 
 
 def fates(table: ActorTable, split: Split) -> Int[np.ndarray, " rows"]:
-    """What becomes of each actor, as a position in `FATES`; `NO_SIDE` where its video lies on none."""
+    """Return each actor's fate as an index into `FATES`, or `NO_SIDE` if its video is on no side."""
     side_of = split.videos.side_of()
     number = np.array(
         [_SIDE_NUMBER.get(side_of.get(video, ""), NO_SIDE) for video in table.videos], dtype=np.int64
@@ -150,8 +150,8 @@ def fates(table: ActorTable, split: Split) -> Int[np.ndarray, " rows"]:
     return rows
 
 
-def _fates_met(table: ActorTable, split: Split) -> dict[Fate, Rows]:
-    """Who meets each fate if on its side. Where two are met, the later one counts."""
+def _fates_met(table: ActorTable, split: Split) -> dict[Fate, RowMask]:
+    """Return the actors that each fate applies to on its side. The last fate that applies counts."""
     classes, rules = split.classes, split.rules
     decides = classes.known_train if rules.z1_at_test == "known" else classes.z2
     num_labels, num_taught, num_known, num_novel = _numbers_done(
@@ -178,15 +178,15 @@ def _fates_met(table: ActorTable, split: Split) -> dict[Fate, Rows]:
     }
 
 
-def _undecided(is_undecided: Rows, has_none: Rows, *, is_open: bool) -> dict[Fate, Rows]:
-    if not is_open:  # a closed-set protocol scores every actor, whatever it does
+def _undecided(is_undecided: RowMask, has_none: RowMask, *, is_open: bool) -> dict[Fate, RowMask]:
+    if not is_open:  # a closed-set protocol scores every actor
         return {Fate.TEST_CLOSED_UNTAUGHT: is_undecided}
     return {Fate.TEST_UNDECIDED: is_undecided, Fate.TEST_WITHOUT_LABEL: has_none}
 
 
 def _mixed(
     num_known: Int[np.ndarray, " rows"], num_novel: Int[np.ndarray, " rows"], rules: Rules
-) -> dict[Fate, Rows]:
+) -> dict[Fate, RowMask]:
     is_mixed = (num_known > 0) & (num_novel > 0)
     if rules.mixed == "drop":
         return {Fate.TEST_MIXED: is_mixed}
@@ -231,7 +231,7 @@ def _counted(fate: Int[np.ndarray, " rows"]) -> dict[str, dict[str, dict[str, in
 
 
 def _numbers_done(table: ActorTable, *sets: Sequence[str]) -> list[Int[np.ndarray, " rows"]]:
-    """How many actions of each set each actor does."""
+    """Count the actions of each set that each actor does."""
     row, label = np.nonzero(table.labels)
     is_in_set = [np.array([name in set(names) for name in table.classes], dtype=bool) for names in sets]
     return [np.bincount(row[is_in[label]], minlength=len(table)) for is_in in is_in_set]
@@ -240,7 +240,7 @@ def _numbers_done(table: ActorTable, *sets: Sequence[str]) -> list[Int[np.ndarra
 def _labels(
     table: ActorTable, rows: Int[np.ndarray, " actors"], classes: Sequence[str]
 ) -> Bool[np.ndarray, "actors classes"]:
-    """The labels of these actions, in their order; nobody does an action that the table does not name."""
+    """Return the labels of these actions, in their order; False for an action that the table does not name."""
     at = {name: column for column, name in enumerate(table.classes)}
     labels = np.zeros((len(rows), len(classes)), dtype=bool)
     for column, name in enumerate(classes):

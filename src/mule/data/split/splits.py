@@ -143,7 +143,9 @@ class Split:
             [video for video in self.videos.side_of() if video not in self.groups] if self.groups else []
         )
         if without:
-            raise RangeError(f"if videos have groups, every video must have one; {listed(without)} have none.")
+            raise RangeError(
+                f"if videos have groups, every video must have one; {listed(without)} have none."
+            )
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Small files of names: one per line, or one column by another."""
+"""Read small files: names, one per line, and pairs from two columns of a CSV file."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ from mule.core.text_rows import Problems, read_lines, read_named_columns, shown
 
 
 def read_names(path: Path, *, of: str) -> tuple[str, ...]:
-    """The names in a text file, one per line.
+    """Read the names in a text file, one per line.
 
     Raises:
-        AnnotationError: there are none, or one comes twice.
+        AnnotationError: the file is empty or repeats a name.
     """
     problems = Problems(path)
     names: dict[str, int] = {}
     for line, text in enumerate(read_lines(path), start=1):
         name = text.strip()
         if name and names.setdefault(name, line) != line:
-            problems.add(line, f"a name must come once; {shown(name)} stands in line {names[name]} already")
+            problems.add(line, f"a name must appear once; {shown(name)} is in line {names[name]} already")
     problems.raise_if_any()
     if not names:
         raise AnnotationError(f"{path}, line 1: must name {of}, one per line; the file is empty.")
@@ -25,7 +25,7 @@ def read_names(path: Path, *, of: str) -> tuple[str, ...]:
 
 
 def read_pairs(path: Path, key: str, value: str) -> dict[str, str]:
-    """One column of a CSV file by another; a key may come again if it says the same.
+    """Read two columns of a CSV file as a mapping; a key may be repeated with the same value.
 
     Raises:
         AnnotationError: a cell is empty, or a key has two values.

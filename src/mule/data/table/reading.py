@@ -1,11 +1,12 @@
-"""Tables of actors and objects, read from CSV or Parquet; all that is wrong with a file is said at once, by line."""
+"""Read tables of actors and objects from CSV or Parquet. All problems of a file are reported together, by line."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from mule.core.errors import AnnotationError
 from mule.core.text_rows import (
     NamedColumns,
     Problems,
@@ -21,52 +22,57 @@ from mule.data.table.checks import (
     note_beyond_videos,
     note_repeated,
     note_spelled_twice,
-    read_parquet_columns,
 )
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
     BOX_COLUMNS,
     OBJECT_COLUMNS,
+    REQUIRED_ACTOR_COLUMNS,
     ActorTable,
     ObjectTable,
+    pyarrow_modules,
     require_table_suffix,
 )
 
-MAX_OVERHANG_UNIT = 1e-4
+ROUNDING_UNIT = 1e-4
 """Rounding may put a corner this far outside the frame; it is moved to the border."""
+ROWS_PER_PART = 65_536
+
+FindVideoEnds = Callable[[Sequence[str]], VideoEnds | None]
+"""Given the videos that a table names, returns the lengths of the existing ones, or None to check no row."""
 
 
 def read_actor_table(
     path: Path,
     *,
-    video_ends_s: VideoEnds | None = None,
+    video_ends_s: FindVideoEnds | None = None,
     allow_unlabelled: bool = False,
     most_shown: int = 5,
 ) -> ActorTable:
-    """The actors of a file.
+    """Read a table of actors.
 
     Args:
-        path: a `.csv` or `.parquet` file with the columns `ACTOR_COLUMNS`; others are not read.
-        video_ends_s: if given, a row must name one of these videos and a time before its end.
-        allow_unlabelled: whether an actor may do nothing; its row then has no label.
-        most_shown: how many problems are put into words.
+        path: a `.csv` or `.parquet` file with the columns `video` and `actions`. The other `ACTOR_COLUMNS` are
+            optional; a missing one equals empty cells. Further columns are ignored.
+        video_ends_s: called with the named videos; a row must name one it returns, and a time before its end.
+        allow_unlabelled: whether rows may have no action.
+        most_shown: describe at most this many problems; the others are counted.
 
     Raises:
-        RowProblems: all that is wrong with the rows of the file, by line.
-        AnnotationError: the file holds no such table.
+        RowProblems: all problems of the rows, by line.
+        AnnotationError: the file is not such a table.
     """
     problems = _problems(path, most_shown)
     places = _PlaceReader(problems, needs_place=False)
     actions = _ActionReader(problems, allow_unlabelled)
     actor_id: list[str] = []
-    for columns in _columns(path, ACTOR_COLUMNS, problems):
+    for columns in _columns(path, ACTOR_COLUMNS, REQUIRED_ACTOR_COLUMNS, problems):
         places.read(columns)
         actions.read(columns)
         actor_id += [text.strip() for text in columns.texts["actor_id"]]
     rows = places.rows()
-    if video_ends_s is not None:
-        note_beyond_videos(rows, video_ends_s, problems)
+    note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
     note_spelled_twice("an action", actions.first_line, problems)
     note_repeated(rows, actor_id, problems)
     problems.raise_if_any()
@@ -77,15 +83,15 @@ def read_actor_table(
 
 
 def read_object_table(
-    path: Path, *, video_ends_s: VideoEnds | None = None, most_shown: int = 5
+    path: Path, *, video_ends_s: FindVideoEnds | None = None, most_shown: int = 5
 ) -> ObjectTable:
-    """The objects of a file with the columns `OBJECT_COLUMNS`; problems are told as for actors."""
+    """Read a table of objects with the columns `OBJECT_COLUMNS`; problems are reported as for actors."""
     problems = _problems(path, most_shown)
     places = _PlaceReader(problems, needs_place=True)
     class_number: dict[str, int] = {}
     first_line: dict[str, int] = {}
     parts: list[tuple[np.ndarray, np.ndarray]] = []
-    for columns in _columns(path, OBJECT_COLUMNS, problems):
+    for columns in _columns(path, OBJECT_COLUMNS, OBJECT_COLUMNS, problems):
         places.read(columns)
         names = _named(columns, "object_class", problems)
         class_index = numbered(names, class_number)
@@ -94,8 +100,7 @@ def read_object_table(
         score = finite_numbers(columns.texts["score"], "the score", columns.lines, problems)
         parts.append((class_index, score))
     rows = places.rows()
-    if video_ends_s is not None:
-        note_beyond_videos(rows, video_ends_s, problems)
+    note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
     note_spelled_twice("an object class", first_line, problems)
     problems.raise_if_any()
     class_index, score = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -104,16 +109,8 @@ def read_object_table(
     )
 
 
-def read_video_names(path: Path) -> tuple[str, ...]:
-    """The videos a table names, in order of first appearance; nothing else of its rows is looked at."""
-    names: dict[str, int] = {}
-    for columns in _columns(path, ("video",), Problems(path)):
-        numbered([text.strip() for text in columns.texts["video"]], names)
-    return tuple(name for name in names if name)
-
-
 class _PlaceReader:
-    """Reads video, time and box of row after row."""
+    """Collects video, time and box of each row."""
 
     def __init__(self, problems: Problems, *, needs_place: bool) -> None:
         self._problems = problems
@@ -152,7 +149,7 @@ class _PlaceReader:
         boxes = np.stack([values for values, _ in corners], axis=1)
         is_given = np.any([is_filled for _, is_filled in corners], axis=0)
         low, high = boxes[:, :2], boxes[:, 2:]
-        is_box = (low >= -MAX_OVERHANG_UNIT) & (high <= 1 + MAX_OVERHANG_UNIT) & (low < high)
+        is_box = (low >= -ROUNDING_UNIT) & (high <= 1 + ROUNDING_UNIT) & (low < high)
         may_be_empty = "" if self._needs_place else ", or all empty for the whole frame"
 
         def got(i: int) -> str:
@@ -176,11 +173,11 @@ class _PlaceReader:
 
 
 class _ActionReader:
-    """Reads the actions of row after row. Cells repeat, so each text is taken apart once."""
+    """Collects the actions of each row. Cells repeat, so each distinct text is split once."""
 
     def __init__(self, problems: Problems, allow_unlabelled: bool) -> None:
         self.first_line: dict[str, int] = {}
-        """Of each class, in order of appearance."""
+        """First line of each class, in order of appearance."""
         self._problems = problems
         self._allow_unlabelled = allow_unlabelled
         self._number_of_cell: dict[str, int] = {}
@@ -195,7 +192,7 @@ class _ActionReader:
         cells = numbered(texts, self._number_of_cell)
         for cell, at in zip(*(each.tolist() for each in np.unique(cells, return_index=True)), strict=True):
             if cell >= num_before:
-                self._take_apart(texts[at], lines[at])
+                self._split(texts[at], lines[at])
         if not self._allow_unlabelled:
             self._problems.add_where(
                 np.isin(cells, self._empty_cells),
@@ -217,7 +214,7 @@ class _ActionReader:
             labels_of_cell[cell, [number[name] for name in names]] = True
         return classes, labels_of_cell[np.concatenate(self._parts)]
 
-    def _take_apart(self, text: str, line: int) -> None:
+    def _split(self, text: str, line: int) -> None:
         cell, names = len(self._names), [name.strip() for name in text.split(ACTION_SEPARATOR)]
         if names == [""]:
             names = []
@@ -235,11 +232,49 @@ def _problems(path: Path, most_shown: int) -> Problems:
     return Problems(path, most_shown=most_shown, counted="row" if is_parquet else "line")
 
 
-def _columns(path: Path, names: tuple[str, ...], problems: Problems) -> Iterator[NamedColumns]:
-    require_table_suffix(path)
-    if path.suffix.lower() == ".parquet":
-        return read_parquet_columns(path, names)
-    return read_named_columns(path, names, problems)
+def _columns(
+    path: Path, names: Sequence[str], required: Sequence[str], problems: Problems
+) -> Iterator[NamedColumns]:
+    """Yield the named columns, some thousand rows at a time; a missing optional column has empty cells."""
+    optional = [name for name in names if name not in required]
+    is_parquet = path.suffix.lower() == ".parquet"
+    parts = (
+        _read_parquet_columns(path, required, optional)
+        if is_parquet
+        else read_named_columns(path, required, problems, optional=optional)
+    )
+    for part in parts:
+        empty = {name: [""] * len(part.lines) for name in names if name not in part.texts}
+        yield NamedColumns({**part.texts, **empty}, part.lines)
+
+
+def _read_parquet_columns(
+    path: Path, required: Sequence[str], optional: Sequence[str]
+) -> Iterator[NamedColumns]:
+    """Yield the columns of a Parquet file as text; rows are counted from 1, and an empty cell is ''."""
+    arrow = pyarrow_modules()
+    num_before = 0
+    try:
+        with arrow.parquet.ParquetFile(path) as file:
+            header = file.schema_arrow.names
+            names = [*required, *(name for name in optional if name in header)]
+            if any(header.count(name) != 1 for name in names) or not file.metadata.num_rows:
+                raise AnnotationError(
+                    f"{path}: must hold rows and the columns {', '.join(required)}, once each; got "
+                    f"{file.metadata.num_rows} rows and {', '.join(header) or 'no columns'}."
+                )
+            for batch in file.iter_batches(ROWS_PER_PART, columns=names):
+                texts = {
+                    name: arrow.compute.fill_null(batch.column(name).cast(arrow.string()), "").to_pylist()
+                    for name in names
+                }
+                yield NamedColumns(texts, list(range(num_before + 1, num_before + len(batch) + 1)))
+                num_before += len(batch)
+    except (OSError, arrow.ArrowException) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error).rstrip(".")
+        raise AnnotationError(
+            f"{path}: must be a Parquet file whose cells are text or numbers; {reason}."
+        ) from None
 
 
 def _is_filled(texts: list[str]) -> Bool[np.ndarray, " rows"]:
@@ -249,7 +284,7 @@ def _is_filled(texts: list[str]) -> Bool[np.ndarray, " rows"]:
 def _numbers_where_filled(
     texts: list[str],
 ) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
-    """A column as numbers, and whether there is anything in a cell; NaN where there is no number."""
+    """Return a column as numbers (NaN if a cell is not one), and whether each cell is filled."""
     values = numbers(texts)
     is_filled = ~np.isnan(values)
     for row in np.flatnonzero(~is_filled).tolist():

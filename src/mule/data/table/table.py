@@ -2,16 +2,15 @@
 
     video, time_s, x1, y1, x2, y2, actions, actor_id
 
-Boxes are fractions of the frame, actions are separated by `;`. A row without a box speaks of the whole frame, a
-row without a time of the whole video. Objects lie in a second table, with the same box columns and
-`object_class, score` in place of the last two.
-
-Tables put one below the other.
+Boxes are fractions of the frame, actions are separated by `;`. A row without a box describes the whole frame, a row
+without a time the whole video. Only `video` and `actions` are required: a missing column equals empty cells. Objects
+are in a second table with the columns `object_class, score` in place of the last two, all of them required.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -20,26 +19,27 @@ from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
 
 ACTION_SEPARATOR = ";"
 BOX_COLUMNS = ("x1", "y1", "x2", "y2")
+REQUIRED_ACTOR_COLUMNS = ("video", "actions")
 ACTOR_COLUMNS = ("video", "time_s", *BOX_COLUMNS, "actions", "actor_id")
 OBJECT_COLUMNS = ("video", "time_s", *BOX_COLUMNS, "object_class", "score")
 
-Rows = Int[np.ndarray, " chosen"] | Bool[np.ndarray, " rows"] | slice
+RowChoice = Int[np.ndarray, " chosen"] | Bool[np.ndarray, " rows"] | slice
 
 
 @dataclass(frozen=True)
 class ActorTable:
-    """Who does what, where and when. Columns share their rows; `videos` and `classes` are what the rows name."""
+    """Who does what, where and when: columns with one entry per row, and the names of videos and classes."""
 
     videos: tuple[str, ...]
     classes: tuple[str, ...]
     video_index: Int[np.ndarray, " rows"]
     time_s: Float[np.ndarray, " rows"]
-    """NaN where the row speaks of the whole video."""
+    """NaN if the row describes the whole video."""
     boxes_xyxy_unit: Float[np.ndarray, "rows 4"]
-    """NaN where the row speaks of the whole frame."""
+    """NaN if the row describes the whole frame."""
     labels: Bool[np.ndarray, "rows classes"]
     actor_id: tuple[str, ...]
-    """Tells the actors of a video apart; empty where nobody was followed."""
+    """Identifies an actor within a video; empty if actors are not tracked."""
 
     def __post_init__(self) -> None:
         _require_rows(
@@ -60,12 +60,12 @@ class ActorTable:
 
     @property
     def has_box(self) -> Bool[np.ndarray, " rows"]:
-        """Whether a row speaks of one place in the frame, not of all of it."""
+        """Whether a row has a box; otherwise it describes the whole frame."""
         return ~np.isnan(self.boxes_xyxy_unit[:, 0])
 
     @property
     def has_time(self) -> Bool[np.ndarray, " rows"]:
-        """Whether a row speaks of one moment, not of the whole video."""
+        """Whether a row has a time; otherwise it describes the whole video."""
         return ~np.isnan(self.time_s)
 
     @property
@@ -74,11 +74,11 @@ class ActorTable:
         return [self.videos[i] for i in self.video_index.tolist()]
 
     def action_names(self, row: int) -> tuple[str, ...]:
-        """The actions of one row, in the order of `classes`."""
+        """Return the actions of one row, in the order of `classes`."""
         return tuple(self.classes[i] for i in np.flatnonzero(self.labels[row]).tolist())
 
-    def at(self, rows: Rows) -> "ActorTable":
-        """The chosen rows, in the chosen order. Videos and classes keep their numbers, named or not."""
+    def at(self, rows: RowChoice) -> "ActorTable":
+        """Return the chosen rows in the chosen order. Videos and classes keep their numbers."""
         chosen = np.arange(len(self))[rows]
         return ActorTable(
             self.videos,
@@ -91,7 +91,7 @@ class ActorTable:
         )
 
     def labels_of(self, classes: Sequence[str]) -> Bool[np.ndarray, "rows classes"]:
-        """The labels with one column per given class, in the given order; other classes are left out.
+        """Return the labels of the given classes, in the given order.
 
         Raises:
             RangeError: the table has no such class.
@@ -100,14 +100,14 @@ class ActorTable:
         if unknown:
             raise RangeError(
                 f"classes must be among the {len(self.classes)} of the table; {', '.join(map(repr, unknown[:5]))} "
-                "are not. `mule data stats` lists what there is."
+                "are not. `mule data stats` lists the classes."
             )
         return self.labels[:, [self.classes.index(name) for name in classes]]
 
     def clips(self) -> tuple[Int[np.ndarray, " clips"], Int[np.ndarray, " rows"]]:
-        """Rows of one video and key time make a clip: a first row for each clip, and the clip of each row.
+        """Group rows of one video and key time into clips; return each clip's first row and each row's clip.
 
-        Clips are numbered by video, then by time; a whole video comes after its moments.
+        Clips are numbered by video, then by time; rows of the whole video come last.
         """
         times, time_number = np.unique(self.time_s, return_inverse=True)
         _, first, number = np.unique(
@@ -120,7 +120,7 @@ class ActorTable:
 
 @dataclass(frozen=True)
 class ObjectTable:
-    """What else is in the frame: boxes with a class and a score, from people or from a detector."""
+    """Objects in the frames: boxes with a class and a score, from annotators or a detector."""
 
     videos: tuple[str, ...]
     classes: tuple[str, ...]
@@ -157,13 +157,30 @@ def _require_rows(
 
 
 def require_table_suffix(path: Path) -> None:
-    """Stop unless the name says which kind of file the table is."""
+    """Check that a table's file name ends in `.csv` or `.parquet`."""
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise AnnotationError(f"{path}: a table must be a .csv or a .parquet file; got {path.suffix!r}.")
 
 
+def pyarrow_modules() -> ModuleType:
+    """Import pyarrow, which only Parquet tables need.
+
+    Raises:
+        AnnotationError: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise AnnotationError(
+            "reading or writing .parquet needs pyarrow: pip install 'mule[parquet]', or use a .csv file."
+        ) from None
+    return pyarrow
+
+
 def joined_tables(tables: Sequence[ActorTable]) -> ActorTable:
-    """The rows of all tables in their order. Videos and classes are told by their names, and numbered anew."""
+    """Join the rows of all tables in order. Videos and classes are matched by name and renumbered."""
     videos = tuple(dict.fromkeys(video for table in tables for video in table.videos))
     classes = tuple(sorted({name for table in tables for name in table.classes}))
     video_at = {video: at for at, video in enumerate(videos)}

@@ -17,35 +17,9 @@ from mule.core.errors import MuleError, VideoError
 from mule.video.reading import video_facts
 from mule.video.sources import IMAGE_SUFFIXES, VideoFile, VideoSource, video_source
 
-VIDEO_SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in [
-        "3gp",
-        "asf",
-        "avi",
-        "flv",
-        "gif",
-        "h264",
-        "h265",
-        "hevc",
-        "m2ts",
-        "m4v",
-        "mkv",
-        "mov",
-        "mp4",
-        "mpe",
-        "mpeg",
-        "mpg",
-        "mts",
-        "mxf",
-        "ogv",
-        "ts",
-        "vob",
-        "webm",
-        "wmv",
-        "y4m",
-    ]
-)
+_VIDEO_FORMATS = """
+    3gp asf avi flv gif h264 h265 hevc m2ts m4v mkv mov mp4 mpe mpeg mpg mts mxf ogv ts vob webm wmv y4m"""
+VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEO_FORMATS.split())
 """What a name without an ending may stand for."""
 NUM_PROBES = 4
 """Videos opened at a time. Opening one is mostly waiting for the disk."""

@@ -1,4 +1,4 @@
-"""Tables of actors and objects, written to CSV or Parquet: whole or not at all, and only what can be read back."""
+"""Write tables of actors and objects as CSV or Parquet. Names that could not be read back are refused."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Shaped
 
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
-from mule.data.table.checks import spelled_twice, write_parquet
+from mule.data.table.checks import spelled_twice
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -17,6 +17,7 @@ from mule.data.table.table import (
     OBJECT_COLUMNS,
     ActorTable,
     ObjectTable,
+    pyarrow_modules,
     require_table_suffix,
 )
 
@@ -24,10 +25,11 @@ Columns = Mapping[str, Sequence[str] | Shaped[np.ndarray, " rows"]]
 
 
 def write_actor_table(table: ActorTable, path: Path) -> None:
-    """The table as a `.csv` or `.parquet` file; it appears whole or not at all.
+    """Write a table of actors to a `.csv` or `.parquet` file.
 
     Raises:
-        AnnotationError: a name could not be read back as it is, or the file cannot be written.
+        AnnotationError: a name could not be read back.
+        FileError: the file cannot be written.
     """
     _require_names(path, "a class", table.classes, also_without=ACTION_SEPARATOR)
     _require_one_spelling(path, "a class", table.classes)
@@ -37,7 +39,7 @@ def write_actor_table(table: ActorTable, path: Path) -> None:
 
 
 def write_object_table(table: ObjectTable, path: Path) -> None:
-    """The table as a `.csv` or `.parquet` file; it appears whole or not at all."""
+    """Write a table of objects to a `.csv` or `.parquet` file; errors as for actors."""
     _require_names(path, "an object class", table.classes)
     _require_one_spelling(path, "an object class", table.classes)
     last = ([table.classes[kind] for kind in table.class_index.tolist()], table.score)
@@ -52,7 +54,7 @@ def _places(path: Path, table: ActorTable | ObjectTable) -> dict[str, Sequence[s
 
 
 def _action_texts(table: ActorTable) -> list[str]:
-    """The cell of each row. The same labels come again and again, so each set of them is put into words once."""
+    """Return the actions cell of each row; equal sets of labels are joined only once."""
     packed = np.packbits(table.labels, axis=1)
     texts: dict[bytes, str] = {}
     cells: list[str] = []
@@ -87,7 +89,7 @@ def _reads_back(name: str) -> bool:
 
 def _write(path: Path, columns: Columns) -> None:
     require_table_suffix(path)
-    write = write_parquet if path.suffix.lower() == ".parquet" else _write_csv
+    write = _write_parquet if path.suffix.lower() == ".parquet" else _write_csv
     write_file(path, lambda unfinished: write(unfinished, columns))
 
 
@@ -97,6 +99,18 @@ def _write_csv(path: Path, columns: Columns) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*texts, strict=True))
+
+
+def _write_parquet(path: Path, columns: Columns) -> None:
+    """Write numbers as numbers; NaN becomes an empty cell."""
+    arrow = pyarrow_modules()
+    arrays = [
+        arrow.array(cells, arrow.float64(), from_pandas=True)
+        if isinstance(cells, np.ndarray)
+        else arrow.array(cells, arrow.string())
+        for cells in columns.values()
+    ]
+    arrow.parquet.write_table(arrow.table(arrays, names=list(columns)), path)
 
 
 def _number_texts(numbers: Shaped[np.ndarray, " rows"]) -> list[str]:

@@ -57,7 +57,7 @@ def enn_loss(
     return reduce_over_actors(loss, "mean")
 
 
-def vacuity_novelty(evidence: Evidence) -> Novelty:
+def dirichlet_vacuity_novelty(evidence: Evidence) -> Novelty:
     """The mass that no action has claimed, u = K/S with S = Σ(e + 1); what ENN and DEAR call uncertainty."""
     alpha, total = dirichlet_parameters(evidence.positive)
     rank = -torch.log(total.squeeze(-1) / alpha.shape[-1])

@@ -1,9 +1,10 @@
-"""Every rival's score by name. Each call makes a fresh one; all read `StoredOutputs`, larger is more novel."""
+"""Every rival's score by name. Each call makes a new one; all read `StoredOutputs`, and larger is more novel."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
+from mule.novelty.combining import largest_logit_novelty
 from mule.rivals.scores.dropout import (
     InformedDemocracy,
     bald_novelty,
@@ -12,16 +13,15 @@ from mule.rivals.scores.dropout import (
 )
 from mule.rivals.scores.features import Mahalanobis, NearestNeighbours, ViM, ViMResidual
 from mule.rivals.scores.logits import (
+    Odin,
+    OpenMax,
     energy_novelty,
     joint_energy_novelty,
-    max_logit_novelty,
     max_sigmoid_novelty,
     max_softmax_novelty,
     relu_evidence_novelty,
 )
-from mule.rivals.scores.odin import Odin
-from mule.rivals.scores.openmax import OpenMax
-from mule.rivals.scores.output_score import DropoutScore, LogitScore, OutputScore
+from mule.rivals.scores.outputs import DropoutScore, LogitScore, OutputScore
 
 ScoreName = Literal[
     "relu-pe",
@@ -57,7 +57,7 @@ SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
     "relu-belief": partial(LogitScore, partial(relu_evidence_novelty, kind="belief")),
     "max-softmax": partial(LogitScore, max_softmax_novelty),
     "max-sigmoid": partial(LogitScore, max_sigmoid_novelty),
-    "max-logit": partial(LogitScore, max_logit_novelty),
+    "max-logit": partial(LogitScore, largest_logit_novelty),
     "energy": partial(LogitScore, energy_novelty),
     "joint-energy": partial(LogitScore, joint_energy_novelty),
     "odin": Odin,

@@ -1,10 +1,10 @@
-"""Novelty from several passes with dropout on, read as draws of the network (Gal and Ghahramani 2016).
+"""Novelty from several passes with dropout, read as samples of the network (Gal and Ghahramani 2016).
 
 Each pass t gives σ(h_tc), the probability of action c; the multi-label case has one Bernoulli per class where the
-papers have one softmax. Where a network is sure, σ rounds to 0 or 1 in every pass; what is left of the spread is
-then found in the logarithms, so that sure actors still differ.
+papers have one softmax. Where a network is sure, σ rounds to 0 or 1 in every pass; the spread is therefore computed
+with logarithms, so that sure actors still differ.
 
-Informed Democracy: output neurons vote on novelty by their uncertainty, but only those that know the leader.
+Informed Democracy: output neurons vote on novelty by their uncertainty, but only those informed about the leader.
 """
 
 import math
@@ -18,18 +18,17 @@ from torch import Tensor
 
 from mule.core.errors import TooFewActors
 from mule.core.records import Novelty
-from mule.rivals.scores.output_score import OutputScore
-from mule.rivals.scores.outputs import StoredOutputs, stored
+from mule.rivals.scores.outputs import OutputScore, StoredOutputs, stored
 
-ACTORS_AT_ONCE = 512
+_ACTORS_AT_ONCE = 512
 ROUNDING = 1e-32
 """The square of a double's rounding error: a relative spread below it is no spread."""
-NEGLIGIBLE = -30.0
+_NEGLIGIBLE = -30.0
 """Below this, log(1 − e^x) is −e^x to the last digit of a double."""
 
 
 def dropout_mean_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
-    """Novel is who does no known action with any probability on average: 1 − max_c mean_t σ(h_tc).
+    """The lack of any action that is probable on average: 1 − max_c mean_t σ(h_tc).
 
     The rank is the log-odds of the value.
     """
@@ -38,20 +37,20 @@ def dropout_mean_novelty(dropout_logits: Float[Tensor, "passes actors classes"])
 
 
 def dropout_variance_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
-    """Novel is about whom the passes disagree: mean over classes of Var_t σ(h_tc) (Kendall et al. 2017).
+    """The disagreement of the passes: mean over classes of Var_t σ(h_tc) (Kendall et al. 2017).
 
-    The value is four times that, 1 when half of the passes say 0 and half say 1; the rank is its logarithm.
+    The value is four times that, 1 when half of the passes give 0 and half give 1; the rank is its logarithm.
     """
     log_mean = log_variance(dropout_logits).logsumexp(dim=1) - math.log(dropout_logits.shape[2])
     return Novelty(value=(4 * log_mean.exp()).clamp(max=1), rank=log_mean)
 
 
 def bald_novelty(dropout_logits: Float[Tensor, "passes actors classes"]) -> Novelty:
-    """Novel is whose actions would teach most about the network: mutual information (BALD, Houlsby et al. 2011).
+    """The mutual information between actions and network (BALD, Houlsby et al. 2011).
 
         Σ_c H(p̄_c) − mean_t H(p_tc) = Σ_c mean_t KL(p_tc ‖ p̄_c),   p_tc = σ(h_tc),  p̄_c = mean_t p_tc
 
-    H is the entropy of a Bernoulli. The value is the share of the most there can be, log 2 per class; the rank is
+    H is the entropy of a Bernoulli. The value is its share of the maximum, log 2 per class; the rank is
     the logarithm.
     """
     _require_passes(dropout_logits)
@@ -99,15 +98,15 @@ def _log_information(
     dropout_logits: Float[Tensor, "passes actors classes"],
 ) -> Float[Tensor, "actors classes"]:
     rarer = _rarer_outcome(dropout_logits)
-    scale, is_tiny = rarer.log_scale.exp(), rarer.log_scale < NEGLIGIBLE
+    scale, is_tiny = rarer.log_scale.exp(), rarer.log_scale < _NEGLIGIBLE
     mean_share = rarer.share.mean(dim=0)
     log_mean_not = torch.log1p(-scale * mean_share)
     happens = torch.xlogy(rarer.share, rarer.share / mean_share)
-    # (1 − p)·log((1 − p)/(1 − p̄)) over the scale; where that is tiny it is p̄ − p, which averages to nothing
+    # (1 − p)·log((1 − p)/(1 − p̄)) over the scale; where that is tiny it is p̄ − p, which averages to zero
     not_happens = torch.where(
         is_tiny,
         0.0,
-        rarer.log_not.exp() * (rarer.log_not - log_mean_not) / scale.clamp(min=math.exp(NEGLIGIBLE)),
+        rarer.log_not.exp() * (rarer.log_not - log_mean_not) / scale.clamp(min=math.exp(_NEGLIGIBLE)),
     )
     return rarer.log_scale + (happens + not_happens).mean(dim=0).clamp(min=ROUNDING).log()
 
@@ -115,33 +114,33 @@ def _log_information(
 def _by_actors(
     function: Callable[[Tensor], Tensor], dropout_logits: Float[Tensor, "passes actors classes"]
 ) -> Float[Tensor, "actors classes"]:
-    return torch.cat([function(some) for some in dropout_logits.split(ACTORS_AT_ONCE, dim=1)])
+    return torch.cat([function(some) for some in dropout_logits.split(_ACTORS_AT_ONCE, dim=1)])
 
 
 def _require_passes(dropout_logits: Float[Tensor, "passes actors classes"]) -> None:
     if len(dropout_logits) < 2:
         raise TooFewActors(
-            f"a spread over passes needs at least 2 of them; got {len(dropout_logits)}. Run more with dropout on."
+            f"the spread over passes with dropout needs at least 2 of them; got {len(dropout_logits)}. Run more passes."
         )
 
 
 class InformedDemocracy(OutputScore):
     """Mean uncertainty of the leader's council, ν(x) = mean over j in C(leader) of Var_t σ(h_tj) (Roitberg et al. 2018).
 
-    A re-implementation from the paper's description, not from its code. With dropout on, every output neuron has a
-    mean and a variance over passes. The *leader* is the class of highest mean. Voting is for those neurons that can
-    best tell novel from known when that leader wins: its *council*, chosen on training actors.
+    Re-implemented from the paper's description, not from its code. With dropout, every output neuron has a mean and a
+    variance over passes. The *leader* is the class of highest mean. Only neurons that can tell novel from known when this
+    leader wins may vote: its *council*, chosen on training actors.
 
-    How to choose it, and the bound of 0.001, are our reading, for several labels. An actor is *rightly led* if it does the leading action, *wrongly led* if not.
-    Neuron j sits in the council of leader i if, among training actors led by i, its mean variance
+    The choice of the council for several labels, and the bound of 0.001, are our reading. An actor is *rightly led* if it
+    does the leading action, *wrongly led* if not. Neuron j sits in the council of leader i if, among training actors led
+    by i, its mean variance
 
     * is at most `most_variance` over the rightly led: it is calm when the leader is right; and
-    * is higher over the wrongly led: it is upset when the leader is wrong. A leader never wrong in training is
-      not asked this.
+    * is higher over the wrongly led: it is upset when the leader is wrong. This test is skipped for a leader that is never
+      wrong in training.
 
-    A leader that was never right in training, or whose council would be empty, is judged by all neurons;
-    `num_uninformed` counts such leaders. The value is 4·ν, which is at most 1; the
-    rank is log ν.
+    All neurons vote on a leader that was never right in training or has an empty council; `num_uninformed` counts such
+    leaders. The value is 4·ν, which is at most 1; the rank is log ν.
     """
 
     council: Tensor
@@ -155,7 +154,7 @@ class InformedDemocracy(OutputScore):
 
     @property
     def num_uninformed(self) -> int:
-        """How many leaders are judged by all neurons, because training could not tell which ones know."""
+        """How many leaders are judged by all neurons, because training did not show which ones are informed."""
         return int((~self.is_informed).sum())
 
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
@@ -183,6 +182,6 @@ class InformedDemocracy(OutputScore):
 def _mean_when(
     led: Bool[Tensor, "actors classes"], spread: Float[Tensor, "actors classes"]
 ) -> tuple[Float[Tensor, "classes classes"], Float[Tensor, " classes"]]:
-    """For each leader (row) every neuron's mean spread over the actors it leads, and how many those are."""
+    """For each leader (row), every neuron's mean spread over the actors it leads, and the number of these actors."""
     count = led.sum(dim=0).double()
     return led.double().T @ spread / count.clamp(min=1)[:, None], count

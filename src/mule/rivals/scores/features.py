@@ -1,8 +1,8 @@
-"""ViM: the part of a feature that known actors do not have, as one more logit.
+"""Novelty scores of the features before the last layer.
 
-Mahalanobis distance to the nearest class, all classes sharing one covariance.
-
-Distance to the nearest training actors.
+ViM            the part of a feature outside the space of known actors, as one more logit
+Mahalanobis    distance to the nearest class; all classes share one covariance
+kNN            distance to the nearest training actors
 """
 
 from typing import Literal
@@ -15,8 +15,7 @@ from torch import Tensor
 from mule.core.errors import RangeError, TooFewActors
 from mule.core.records import Novelty, at_least_single
 from mule.rivals.scores.logits import joint_energy, label_energy
-from mule.rivals.scores.output_score import OutputScore
-from mule.rivals.scores.outputs import StoredOutputs, stored
+from mule.rivals.scores.outputs import OutputScore, StoredOutputs, stored
 
 EnergyKind = Literal["joint", "softmax"]
 
@@ -99,7 +98,7 @@ class ViM(OutputScore):
 
 
 class ViMResidual(ViM):
-    """ViM's virtual logit alone, α·‖x^⊥‖, to be combined with other scores by their p-values instead of by addition."""
+    """ViM's virtual logit alone, α·‖x^⊥‖, for combining with other scores by p-values instead of by addition."""
 
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
         virtual = self._virtual_logit(outputs)
@@ -107,7 +106,7 @@ class ViMResidual(ViM):
 
 
 def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float[Tensor, "dim directions"]:
-    """So many leading eigenvectors of Σ x xᵀ; of fewer actors than dimensions by the smaller of two problems."""
+    """The leading eigenvectors of Σ x xᵀ; with fewer actors than dimensions, from a singular value decomposition."""
     if len(moved) < moved.shape[1]:
         return torch.linalg.svd(moved, full_matrices=False).Vh[:number].T.contiguous()
     directions = torch.linalg.eigh(moved.T @ moved / len(moved)).eigenvectors
@@ -115,14 +114,14 @@ def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float
 
 
 def usual_principal_dim(dim: int) -> int:
-    """How many of so many dimensions span the principal subspace: 1000 or 512 as in the authors' code, or half."""
+    """The default dimension of the principal subspace: 1000 or 512 as in the authors' code, or half of `dim`."""
     if dim >= 2048:
         return 1000
     return 512 if dim >= 768 else dim // 2
 
 
 class Mahalanobis(OutputScore):
-    """Novel is whose feature is far from every class: min_c √((f − μ_c)ᵀ Σ⁻¹ (f − μ_c)) (Lee et al. 2018).
+    """The distance of a feature to the nearest class: min_c √((f − μ_c)ᵀ Σ⁻¹ (f − μ_c)) (Lee et al. 2018).
 
     Our reading for several labels is that of Wang et al. (2021): μ_c is the mean over the training actors that do c,
     and Σ the mean of (f − μ_c)(f − μ_c)ᵀ over all pairs of a training actor and an action it does. Classes nobody
@@ -152,8 +151,8 @@ class Mahalanobis(OutputScore):
         lower, failed = torch.linalg.cholesky_ex(shrunk)
         if failed:
             raise TooFewActors(
-                f"a covariance needs actors of one action that differ; got {len(features)} actors of "
-                f"{does.shape[1]} actions whose features cannot be told apart from their class means."
+                f"the covariance needs actors that differ from the mean of their action; the {len(features)} actors of "
+                f"{does.shape[1]} actions do not. Fit on more actors."
             )
         identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
         self.whitening = torch.linalg.solve_triangular(lower, identity, upper=False).T
@@ -195,13 +194,13 @@ def shrunk_covariance(
     return (1 - shrinkage) * covariance + shrinkage * mean_variance * identity
 
 
-ACTORS_AT_ONCE = 1024
+_ACTORS_AT_ONCE = 1024
 
 
 class NearestNeighbours(OutputScore):
-    """Novel is whose k-th nearest training actor is far: ‖z − z_(k)‖ with z = f/‖f‖ (Sun et al. 2022).
+    """The distance to the k-th nearest training actor: ‖z − z_(k)‖ with z = f/‖f‖ (Sun et al. 2022).
 
-    Labels are not used beyond refusing novel actors, so several labels change nothing. The search is exact. The
+    Labels are used only to refuse novel actors. The search is exact. The
     distance of unit vectors is at most 2; the value is half of it.
     """
 
@@ -217,14 +216,14 @@ class NearestNeighbours(OutputScore):
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
         if len(does) < self.k:
             raise TooFewActors(
-                f"the {self.k}th nearest actor needs {self.k} of them; got {len(does)}. Lower k."
+                f"k nearest actors need at least k = {self.k} training actors; got {len(does)}. Lower k."
             )
         self.memory = _on_the_sphere(stored(train.features, "features"))
 
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
         queries = _on_the_sphere(stored(outputs.features, "features"))
         memory = self.memory.to(queries)
-        distance = torch.cat([self._kth_distance(some, memory) for some in queries.split(ACTORS_AT_ONCE)])
+        distance = torch.cat([self._kth_distance(some, memory) for some in queries.split(_ACTORS_AT_ONCE)])
         return Novelty(value=(distance / 2).clamp(max=1), rank=distance)
 
     def _kth_distance(

@@ -1,16 +1,18 @@
-"""What one forward pass leaves behind: all that any rival's score can ask for."""
+"""The outputs that a forward pass stores, and a novelty score on them: what it needs, how it learns, larger is more novel."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
 
-from mule.core.errors import MissingOutputs, NotFinite, RangeError, ShapeError
-from mule.core.records import at_least_single
+from mule.core.errors import MissingOutputs, NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.records import Novelty, at_least_single
+from mule.novelty.scores import require_known
 
 Need = Literal["logits", "features", "readout", "dropout_logits"]
 Stored = TypeVar("Stored")
@@ -23,7 +25,9 @@ HOW_TO_STORE: Mapping[Need, str] = {
 }
 
 LARGEST_MISFIT = 0.02
-"""How far readout(features) may miss the logits, as a share of the largest: room for half precision, no more."""
+"""Largest difference allowed between readout(features) and the logits, as a share of the largest logit.
+
+It leaves room for half precision."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,10 @@ class LinearReadout:
 
 @dataclass(frozen=True)
 class StoredOutputs:
-    """What a network said about each actor, kept from one forward pass.
+    """What one forward pass stores about each actor.
 
-    `logits` are its raw outputs h; `features` are what its last linear layer, `readout`, sees; `dropout_logits`
-    are the raw outputs of several more passes with dropout on. Each score names what it needs of these.
+    `logits` are the raw outputs h; `features` are the inputs of the last linear layer, `readout`; `dropout_logits` are the
+    raw outputs of further passes with dropout. Each score names which of these it needs.
     """
 
     logits: Float[Tensor, "actors classes"]
@@ -63,7 +67,7 @@ class StoredOutputs:
 
     @property
     def num_actors(self) -> int:
-        """How many actors there are; zero is an ordinary number."""
+        """How many actors there are; may be zero."""
         return self.logits.shape[0]
 
     @property
@@ -72,26 +76,26 @@ class StoredOutputs:
         return self.logits.shape[1]
 
     def missing(self, needs: Iterable[Need]) -> list[Need]:
-        """Which of these needs the forward pass did not store, in the record's order."""
+        """Which of these needs were not stored, in the order of the fields."""
         wanted = set(needs)
         return [need for need in get_args(Need) if need in wanted and getattr(self, need) is None]
 
 
 def require_stored(outputs: StoredOutputs, needs: Iterable[Need], *, score: str) -> None:
-    """Everything the score needs was stored; otherwise stops with the names of all that was not."""
+    """Require that everything a score needs was stored; the error names all that is missing."""
     missing = outputs.missing(needs)
     if missing:
         raise MissingOutputs(
-            f"{score} needs {' and '.join(missing)}; these outputs do not hold "
-            f"{'it' if len(missing) == 1 else 'them'}. At the forward pass, "
+            f"{score} needs {' and '.join(missing)}; these outputs do not have "
+            f"{'it' if len(missing) == 1 else 'them'}. In the forward pass, "
             f"{'; '.join(HOW_TO_STORE[need] for need in missing)}."
         )
 
 
 def stored(value: Stored | None, need: Need) -> Stored:
-    """The value itself, which a score has named among its needs."""
+    """The value itself, or an error that says how to store it."""
     if value is None:
-        raise MissingOutputs(f"{need} was not stored. At the forward pass, {HOW_TO_STORE[need]}.")
+        raise MissingOutputs(f"{need} was not stored. In the forward pass, {HOW_TO_STORE[need]}.")
     return value
 
 
@@ -152,3 +156,103 @@ def _require_same_layer(
             f"{scale:.4g}. Keep the features exactly as the last linear layer sees them (after its normalisation, "
             "without dropout), and that layer's own weight and bias."
         )
+
+
+class OutputScore(nn.Module, ABC):
+    """Measure how novel each actor is from stored outputs; larger is more novel.
+
+    `needs` names what the forward pass must store, so a comparison can check before it starts. A score that `learns` must
+    be fitted on known training actors. What it learns lives in buffers, whose sizes depend on the actors: `state_dict`
+    saves them and `load_state_dict` restores them, also into a score that was never fitted.
+    """
+
+    is_fitted: Tensor
+    fitted_sizes: Tensor
+
+    def __init__(self, *needs: Need, learns: bool) -> None:
+        super().__init__()
+        self.needs: frozenset[Need] = frozenset(needs)
+        self.learns = learns
+        self.register_buffer("is_fitted", torch.tensor(not learns))
+        self.register_buffer("fitted_sizes", torch.tensor([0, 0]))
+        self.register_load_state_dict_pre_hook(_make_room)
+
+    def fit(self, train: StoredOutputs, targets: Shaped[Tensor, "actors classes"]) -> None:
+        """Learn from known actors and their actions. Actors that do no known action are refused.
+
+        A score that learns nothing only checks its arguments.
+        """
+        require_stored(train, self.needs, score=type(self).__name__)
+        if targets.shape != train.logits.shape:
+            raise ShapeError(
+                f"targets must have one entry per actor and class, {tuple(train.logits.shape)}; got "
+                f"{tuple(targets.shape)}."
+            )
+        require_known(targets)
+        if not self.learns:
+            return
+        if train.num_actors == 0:
+            raise TooFewActors(f"{type(self).__name__} learns from known actors; got none.")
+        # stays so if fitting fails half-way
+        self.is_fitted = torch.tensor(False, device=train.logits.device)
+        with torch.no_grad():
+            self._fit(train, targets > 0)
+        self.fitted_sizes = torch.tensor(self._sizes(train), device=train.logits.device)
+        self.is_fitted = torch.tensor(True, device=train.logits.device)
+
+    def forward(self, outputs: StoredOutputs) -> Novelty:
+        """The novelty of each actor."""
+        name = type(self).__name__
+        require_stored(outputs, self.needs, score=name)
+        if not self.is_fitted:
+            raise NotFitted(
+                f"{name} must be fitted on known actors first. Call fit(train, targets) on the outputs of training actors, "
+                "or load the state_dict of a fitted score."
+            )
+        if self.learns and self.fitted_sizes.tolist() != self._sizes(outputs):
+            raise ShapeError(
+                f"{name} was fitted on (classes, dim) = {tuple(self.fitted_sizes.tolist())}; got "
+                f"{tuple(self._sizes(outputs))}. Use outputs of the network it was fitted on."
+            )
+        with torch.no_grad():
+            return self._novelty(outputs)
+
+    def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
+        """Learn from known actors; `does` marks the actions of each."""
+
+    @abstractmethod
+    def _novelty(self, outputs: StoredOutputs) -> Novelty: ...
+
+    def _sizes(self, outputs: StoredOutputs) -> list[int]:
+        features = outputs.features if "features" in self.needs else None
+        return [outputs.num_classes, 0 if features is None else features.shape[1]]
+
+
+class LogitScore(OutputScore):
+    """A score that is a function of the logits."""
+
+    def __init__(self, novelty: Callable[[Tensor], Novelty]) -> None:
+        super().__init__("logits", learns=False)
+        self.novelty = novelty
+
+    def _novelty(self, outputs: StoredOutputs) -> Novelty:
+        return self.novelty(outputs.logits)
+
+
+class DropoutScore(OutputScore):
+    """A score that is a function of the logits of passes with dropout."""
+
+    def __init__(self, novelty: Callable[[Tensor], Novelty]) -> None:
+        super().__init__("dropout_logits", learns=False)
+        self.novelty = novelty
+
+    def _novelty(self, outputs: StoredOutputs) -> Novelty:
+        return self.novelty(stored(outputs.dropout_logits, "dropout_logits"))
+
+
+def _make_room(score: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_: object) -> None:
+    """Give buffers the saved sizes and types, which an unfitted score cannot know."""
+    for name, buffer in list(score.named_buffers(recurse=False)):
+        saved = state_dict.get(prefix + name)
+        if saved is not None:
+            setattr(score, name, torch.empty_like(saved, device=buffer.device))

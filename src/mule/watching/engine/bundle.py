@@ -1,14 +1,14 @@
-"""What a user hands over to watch with: a trained run, and what turns its evidence into a decision.
+"""A folder to watch with: a trained run, and what turns its evidence into a decision.
 
-    BUNDLE/experiment.toml, card.json, model.safetensors   the run, as `mule train` leaves it
-           calibration.safetensors                         held-out known actors: what is usual
-           memory.safetensors                              remembered actors; a bundle without it works too
-           thumbnails/                                     pictures of remembered actors, if they were kept
-           detector.safetensors                            a detector of its own, where the card recommends it
+    BUNDLE/experiment.toml, card.json, model.safetensors   the run, as `mule train` writes it
+           calibration.safetensors                         held-out known actors: how novel known actors look
+           memory.safetensors                              remembered actors; optional
+           thumbnails.zip                                  pictures of remembered actors; optional
+           detector.safetensors                            its own detector, if the card recommends it
            bundle.json                                     what all this is, and what it may be used with
 
-The folder is also that of a run: `mule teach` and `mule memory` change its memory, and the calibration, which keeps
-actors and not their scores, follows when it is read next. What was made for other weights is refused.
+The folder is also a run's: `mule teach` and `mule memory` change its memory. The calibration keeps actors, not their scores,
+so it follows the memory the next time it is read. Files made for other weights are refused.
 """
 
 import importlib.resources
@@ -26,43 +26,39 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from mule.core.errors import MuleError, WeightsError
-from mule.core.files import sha256_of, write_file
+from mule.core.errors import FileError, MuleError, WeightsError
+from mule.core.files import os_reason, sha256_of, write_file
 from mule.memory.files import read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
 from mule.runtime.engines import require_runtime
-from mule.runtime.exported import running_model
+from mule.runtime.exported import kept_graphs, running_model
 from mule.training.build import load_run
 from mule.training.checkpoint import weights_file
 from mule.training.run_folder import CARD, EXPERIMENT, MODEL
 from mule.watching.engine.judging import HeldOutActors, Judge, UsualNovelty
 from mule.watching.engine.seeing import ClipNeeds, clip_needs, seeing_model
+from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
-BUNDLE, CALIBRATION, MEMORY, THUMBNAILS = (
-    "bundle.json",
-    "calibration.safetensors",
-    "memory.safetensors",
-    "thumbnails",
-)
+BUNDLE, CALIBRATION, MEMORY = "bundle.json", "calibration.safetensors", "memory.safetensors"
 DETECTOR = "detector.safetensors"
-"""A bundle's own detector, in its folder."""
+"""A bundle's own detector."""
 BUILTIN = "builtin"
-"""The model that comes with the package."""
+"""The model that comes with the package; it knows rendered scenes only."""
 FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-2"
 SCENE_BOXES = "scene"
-"""The recommended detector of rendered scenes: the boxes written beside them."""
+"""The recommended detector of rendered scenes: the boxes in the tables beside them."""
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
 _TENSORS = ("outputs", "features", "clip_index", "track_index")
 LABELS = "labels"
 
 
 class BundleError(WeightsError):
-    """A folder cannot be watched with; the message names the file and says what to do."""
+    """A folder is no usable bundle; the message names the file and says what to do."""
 
 
 class BundleCard(BaseModel):
-    """What a bundle is."""
+    """What a bundle contains and was made from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,43 +66,43 @@ class BundleCard(BaseModel):
     name: str
     weights_sha256: str
     backbone_sha256: str | None = None
-    """Of the frozen backbone's weights, which are not in the folder; None where the run has its own."""
+    """Of the frozen backbone's weights, which are not in the folder; None if the run has its own."""
     seed: int
     commit: str | None = None
     data: Mapping[str, str] = {}
-    """Digests of what it was trained on."""
+    """Digests of the training data."""
     tags: tuple[str, ...] = ()
-    """Taught labels that novelty is not read from."""
+    """Taught labels that do not count for novelty."""
     metrics: Mapping[str, float] = {}
     detector: str
-    """The recommended one: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
+    """The recommended detector: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
     every_s: float = 1.0
 
 
 @dataclass(frozen=True)
 class HeldOutOutputs:
-    """Held-out known actors as the network saw them, which no later change of the memory makes stale."""
+    """Held-out known actors as the network saw them; a later change of the memory does not make them stale."""
 
     outputs: Float[Tensor, "actors outputs"]
     features: Float[Tensor, "actors whole"]
-    """What a memory keeps of each (`mule.memory.memory.whole_features`)."""
+    """What a memory keeps of each actor (`mule.memory.memory.whole_features`)."""
     clip_index: Int[Tensor, " actors"]
     track_index: Int[Tensor, " actors"]
     labels: Float[Tensor, "actors classes"] | None = None
-    """What each does of the actions the network was trained on; None where nobody wrote it down."""
+    """Which of the trained actions each actor does; None if the labels were not kept."""
 
     def still_known(
         self, trained: Sequence[str], remembered: Remembered | None, *, tags: Sequence[str] = ()
     ) -> "HeldOutOutputs":
-        """Those that do an action which was not forgotten since; all, where nobody wrote down what they do.
+        """Return the actors that do an action which was not forgotten since; all of them without labels.
 
-        Whoever does nothing else than what was forgotten is novel now, and would decide what is usual among known ones.
+        An actor who does nothing but forgotten actions is novel now and must not count among known ones.
         """
         if remembered is None or self.labels is None:
             return self
-        left = set(remembered.memory.class_names).difference(tags)
-        is_left = torch.tensor([name in left for name in trained], dtype=torch.bool)
-        rows = (self.labels[:, is_left] > 0).any(dim=1)
+        known = set(remembered.memory.class_names).difference(tags)
+        is_known = torch.tensor([name in known for name in trained], dtype=torch.bool)
+        rows = (self.labels[:, is_known] > 0).any(dim=1)
         return HeldOutOutputs(
             self.outputs[rows],
             self.features[rows],
@@ -118,7 +114,7 @@ class HeldOutOutputs:
 
 @dataclass(frozen=True)
 class Bundle:
-    """All that watching needs to know."""
+    """A model to watch with: network, memory, calibration and card."""
 
     folder: Path
     card: BundleCard
@@ -129,49 +125,64 @@ class Bundle:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The actions it knows, those taught since last."""
+        """The actions it knows; those taught later come last."""
         return self.judge.classes
 
     @property
     def own_detector(self) -> Path | None:
-        """The detector in the folder, where it is the recommended one."""
+        """The detector in the folder, if it is the recommended one."""
         return self.folder / DETECTOR if self.card.detector == DETECTOR else None
 
     @property
     def fingerprint(self) -> str:
-        """Names the weights, and the memory beside them, shortly."""
+        """The first digits of the weights' checksum."""
         return self.card.weights_sha256[:12]
 
-    def on(self, runtime: str, *, kept_in: Path, num_threads: int | None = None) -> "Bundle":
-        """The same bundle with its network on `torch`, `onnx` or `openvino`; what it says differs in the last digits.
+    @property
+    def has_memory(self) -> bool:
+        """Whether remembered actors take part in the judgement."""
+        return self.judge.remembered is not None
+
+    @property
+    def thumbnails(self) -> ThumbnailArchive | None:
+        """Pictures of remembered actors, if the folder has them."""
+        return thumbnails_in(self.folder)
+
+    def on(self, runtime: str, *, kept_in: Path | None = None, num_threads: int | None = None) -> "Bundle":
+        """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
 
         Args:
             runtime: where the network runs.
-            kept_in: graphs are kept there from one watch to the next.
+            kept_in: the folder for exported graphs; None is `graphs` in the cache folder.
             num_threads: None takes as many as torch does.
 
         Raises:
-            RangeError: there is no such runtime, or the network has no form for it.
+            RangeError: there is no such runtime, or the network cannot be exported.
             RuntimeMissing: its package is not installed; the message names the extra.
         """
+        if runtime == "torch":
+            return self
         running = running_model(
-            self.model, require_runtime(runtime), kept_in=kept_in, num_threads=num_threads
+            self.model,
+            require_runtime(runtime),
+            kept_in=kept_graphs() if kept_in is None else kept_in,
+            num_threads=num_threads,
         )
         return replace(self, model=running)
 
 
 def builtin_folder() -> Path:
-    """Where the model that comes with the package lies."""
+    """Return the folder of the model that comes with the package."""
     return Path(str(importlib.resources.files("mule") / BUILTIN))
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """The bundle in a folder, ready to watch with; `builtin` is the package's own, unless there is a folder of that name.
+    """Read the bundle in a folder; `builtin` is the package's own, unless there is a folder of that name.
 
     Raises:
-        BundleError: there is none, a file is damaged, or files do not belong together.
+        BundleError: there is no bundle, a file is damaged, or files do not belong together.
         WeightsError: the run's own files cannot be used.
-        MemoryFileError: the memory cannot be used, or is of other weights.
+        MemoryFileError: the memory cannot be used, or belongs to other weights.
     """
     if str(folder) == BUILTIN and not folder.exists():
         folder = builtin_folder()
@@ -179,8 +190,8 @@ def read_bundle(folder: Path) -> Bundle:
     run = load_run(folder)
     if _weights_sha256(folder) != card.weights_sha256:
         raise BundleError(
-            f"{folder / BUNDLE}: must have been made for the weights beside it, {_weights_sha256(folder)[:12]}…; it was "
-            f"made for {card.weights_sha256[:12]}…. Build the bundle anew (`mule bundle RUN_DIR --out DIR`)."
+            f"{folder / BUNDLE}: must belong to the weights beside it, {_weights_sha256(folder)[:12]}…; it belongs to "
+            f"{card.weights_sha256[:12]}…. Build the bundle again (`mule bundle RUN_DIR --out DIR`)."
         )
     _require_backbone(folder, card, run.experiment.backbone.weights)
     remembered = None
@@ -199,16 +210,16 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def cannot_follow_forgetting(memory_file: Path) -> bool:
-    """Whether a calibration lies beside a memory that does not say what its actors do, so that it cannot follow forgetting."""
+    """Whether the calibration beside a memory has no labels, so that it cannot follow when an action is forgotten."""
     path = memory_file.parent / CALIBRATION
     try:
         return LABELS not in _read_tensors(path)[0]
     except (OSError, SafetensorError, ValueError):
-        return False  # not there, or damaged, which is said when it is read to be used
+        return False  # missing or damaged: whoever uses it gets the error
 
 
 def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
-    """What is usual among held-out known actors, as a judge sees them."""
+    """Calibrate on held-out known actors, as a judge sees them."""
     ranks = judge(held_out.outputs, held_out.features).ranks
     return UsualNovelty(HeldOutActors(ranks, held_out.clip_index, held_out.track_index))
 
@@ -222,60 +233,63 @@ def write_bundle(
     remembered: Remembered | None,
     thumbnails: Mapping[str, bytes],
 ) -> None:
-    """A bundle of a finished run; the folder appears when everything is in it.
+    """Write a bundle of a finished run; the folder appears once everything is in it.
 
     Args:
         folder: must not exist yet.
         run_dir: the finished run.
-        card: what it is.
+        card: what the bundle is.
         held_out: known actors of its validation side.
         remembered: the memory of its training actors, calibrated; None leaves it out.
-        thumbnails: pictures of remembered actors by the name of their file.
+        thumbnails: pictures of remembered actors by name.
 
     Raises:
-        BundleError: the folder is there already, or cannot be written.
+        BundleError: the folder exists already.
+        FileError: the folder cannot be written.
     """
     if folder.exists():
         raise BundleError(f"{folder}: must not exist yet; it does. Choose another name, or remove it.")
     parts = folder.with_name(f"{folder.name}.parts")
     try:
         shutil.rmtree(parts, ignore_errors=True)
-        (parts / THUMBNAILS).mkdir(parents=True)
+        parts.mkdir(parents=True)
         for name in RUN_FILES:
             shutil.copyfile(run_dir / name, parts / name)
         if remembered is not None:
             write_memory(parts / MEMORY, remembered)
-        for name, png in thumbnails.items():
-            (parts / THUMBNAILS / name).write_bytes(png)
+        if thumbnails:
+            write_thumbnails(parts / THUMBNAILS, thumbnails)
         names = (*_TENSORS, *([] if held_out.labels is None else [LABELS]))
         tensors = {name: getattr(held_out, name) for name in names}
         about = {"format": CALIBRATION_FORMAT, "weights_sha256": card.weights_sha256}
         write_file(parts / CALIBRATION, weights_file(tensors, about))
         write_file(parts / BUNDLE, card.model_dump_json(indent=2) + "\n")
         parts.rename(folder)
+    except FileError:
+        raise
     except OSError as error:
-        raise BundleError(f"{folder}: a bundle must be written; {error.strerror or error}.") from error
+        raise FileError(f"{folder}: the bundle cannot be written: {os_reason(error)}.") from error
 
 
 def _card(folder: Path) -> BundleCard:
     path = folder / BUNDLE
     if not folder.is_dir():
         raise BundleError(
-            f"{folder}: a model to watch with must be a folder that `mule bundle` made; there is no such folder."
+            f"{folder}: a model must be a folder that `mule bundle` wrote, or builtin; there is no such folder."
         )
     try:
         card = BundleCard.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        what = "It is a run: " if (folder / CARD).exists() else ""
+        what = "This folder is a run: " if (folder / CARD).exists() else ""
         raise BundleError(
-            f"{path}: a model to watch with must have one; this folder has none. {what}`mule bundle RUN_DIR --out DIR` "
-            "makes it of a finished run."
+            f"{path}: must exist in the folder of a model; it does not. {what}`mule bundle RUN_DIR --out DIR` makes a "
+            "model of a finished run."
         ) from None
     except (OSError, ValidationError) as error:
         reason = str(error).replace("\n", " ")
         raise BundleError(f"{path}: must be the card of a bundle; {reason[:200]}.") from None
     if card.format != FORMAT:
-        raise BundleError(f"{path}: format must be {FORMAT!r}; got {card.format!r}. Build the bundle anew.")
+        raise BundleError(f"{path}: format must be {FORMAT!r}; got {card.format!r}. Build the bundle again.")
     return card
 
 
@@ -288,14 +302,14 @@ def _require_backbone(folder: Path, card: BundleCard, weights: Path | None) -> N
         return
     if weights is None or not weights.is_file():
         raise BundleError(
-            f"{folder / EXPERIMENT}: the frozen backbone's weights must be at hand; {weights} is not there. Put its place "
-            "into backbone.weights."
+            f"{folder / EXPERIMENT}: backbone.weights must name the file of the frozen backbone; {weights} does not "
+            "exist. Correct the path in that file."
         )
-    found = sha256_of(weights)
-    if found != card.backbone_sha256:
+    sha256 = sha256_of(weights)
+    if sha256 != card.backbone_sha256:
         raise BundleError(
             f"{weights}: must be the backbone that the bundle was made with, {card.backbone_sha256[:12]}…; it is "
-            f"{found[:12]}…."
+            f"{sha256[:12]}…. Download it again (`mule weights pull`), or build the bundle again."
         )
 
 
@@ -305,20 +319,21 @@ def _held_out(folder: Path, card: BundleCard) -> HeldOutOutputs:
         tensors, about = _read_tensors(path)
         if about.get("format") != CALIBRATION_FORMAT or about.get("weights_sha256") != card.weights_sha256:
             raise BundleError(
-                f"{path}: must be of the format {CALIBRATION_FORMAT} and of the weights {card.weights_sha256[:12]}…; it is "
-                f"of {about.get('format')!r} and {str(about.get('weights_sha256'))[:12]}…. Build the bundle anew."
+                f"{path}: must have the format {CALIBRATION_FORMAT} and belong to the weights "
+                f"{card.weights_sha256[:12]}…; it has {about.get('format')!r} and belongs to "
+                f"{str(about.get('weights_sha256'))[:12]}…. Build the bundle again."
             )
         return HeldOutOutputs(*(tensors[name] for name in _TENSORS), labels=tensors.get(LABELS))
     except MuleError:
         raise
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise BundleError(
-            f"{path}: held-out actors must be there and whole; {error}. Build the bundle anew."
+            f"{path}: must hold the calibration of the bundle; {error}. Build the bundle again."
         ) from None
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
-    tensors = safetensors.torch.load(content)  # refuses what is cut short
+    tensors = safetensors.torch.load(content)  # refuses a file that was cut short
     return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})

@@ -1,86 +1,125 @@
-"""Who and what is in a key frame: a detector that looks, or boxes that were written down before.
+"""Who and what is in a frame, and who is who: a detector, or boxes from a file, linked over time.
 
 FILE.onnx            a YOLOX detector                         persons, objects; linked by `Tracker`
 FILE.safetensors     a centre detector, as the built-in one   persons, objects; linked by `Tracker`
 FILE.csv, FILE.json  precomputed boxes (AVA, COCO, by frame)  persons, objects; linked by `Tracker`
 FOLDER               actors.csv or tracks.csv, objects.csv    persons with their own ids, objects
+
+    sights ─▶ boxes in the frame ─▶ tracker ─▶ `Scene` at each key time
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mule.core.errors import AnnotationError, DetectorError
 from mule.core.files import sha256_of
 from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, times_s
 from mule.data.table.reading import read_actor_table, read_object_table
-from mule.detection.boxes import px_from_unit
+from mule.detection.boxes import clip_to_image, has_area, px_from_unit
 from mule.detection.cards import COCO_CLASSES, YOLOX_CARDS, DetectorCard
 from mule.detection.centres import read_centre_detector
-from mule.detection.detections import PERSON, Detections, frame_key
+from mule.detection.detections import PERSON, Detections, frame_key, split_actors_and_objects
 from mule.detection.detector import Detector, YoloxDetector
 from mule.detection.files import load_boxes
-from mule.detection.tracks import NO_TRACK
+from mule.detection.tracks import NO_TRACK, Tracker
 from mule.stage.export import TRACK_HEADER
+from mule.watching.engine.key_times import Rhythm, Sight
 
 ACTORS, TRACKS, OBJECTS = "actors.csv", "tracks.csv", "objects.csv"
-SAME_LOOK_S = 0.1
-"""Boxes of a table count for key times up to so long after them."""
+MOST_HIDDEN_S = 5.0
+"""A track that stays unseen for longer is over; a person who comes back later gets a new number."""
+BOX_STAYS_S = 0.1
+"""A box in a table counts for key times up to this long after it."""
 _SAME_INSTANT_S = 0.0005
 UNKNOWN_ACTOR_SCORE = 0.3
-"""From which score a person is an actor, for a detector file without a card; small detectors are unsure."""
+"""The least score of an actor for a detector file without a card; small detectors are unsure."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is in one frame, in pixels of it."""
+class FoundBoxes:
+    """Persons and objects in one frame, in its pixels."""
 
     detections: Detections
     """Of one image; class 0 is the person."""
     track_ids: Int[Tensor, " boxes"] | None = None
-    """Who is who, where whoever wrote the boxes down knew; −1 for objects."""
+    """Who is who, if the file of boxes says so; −1 for objects. None leaves it to the tracker."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A key time with the actors and objects in view, in pixels of the source."""
+
+    sight: Sight
+    boxes_xyxy_px: Float[Tensor, "actors 4"]
+    scores: Float[Tensor, " actors"]
+    track_ids: Int[Tensor, " actors"]
+    """Rising."""
+    objects_xyxy_px: Float[Tensor, "objects 4"]
+    object_names: tuple[str, ...]
+    tracker: Mapping[str, Tensor]
+    """The tracker's state after this frame; a resumed watch starts from it."""
+
+    def only(
+        self, is_actor_kept: Bool[Tensor, " actors"], is_object_kept: Bool[Tensor, " objects"]
+    ) -> "Scene":
+        """The scene with some of its actors and objects."""
+        return Scene(
+            sight=self.sight,
+            boxes_xyxy_px=self.boxes_xyxy_px[is_actor_kept],
+            scores=self.scores[is_actor_kept],
+            track_ids=self.track_ids[is_actor_kept],
+            objects_xyxy_px=self.objects_xyxy_px[is_object_kept],
+            object_names=tuple(
+                name
+                for name, is_kept in zip(self.object_names, is_object_kept.tolist(), strict=True)
+                if is_kept
+            ),
+            tracker=self.tracker,
+        )
 
 
 @runtime_checkable
 class BoxFinder(Protocol):
-    """Finds persons and objects of one video."""
+    """Finds the persons and objects of one video."""
 
     @property
     def class_names(self) -> Sequence[str]:
-        """Names by class index; one that is missing is an `object`."""
+        """Names by class index; a class without a name is an `object`."""
         ...
 
     @property
     def actor_score(self) -> float:
-        """Score from which a person counts as an actor."""
+        """The least score at which a person counts as an actor."""
         ...
 
     @property
     def links_between(self) -> bool:
-        """Whether looking at frames between key times helps to tell who is who."""
+        """Whether frames between key times help to tell who is who."""
         ...
 
-    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> Found:
-        """What is in the frame on screen at that time."""
+    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:
+        """Find the boxes in the frame on screen at that time."""
         ...
 
 
 def box_finder(
     detector: "str | Path | Detector | BoxFinder", video: str, *, actor_score: float | None = None
 ) -> BoxFinder:
-    """What finds the boxes of a video.
+    """Return what finds the boxes of a video.
 
     Args:
-        detector: a file, a folder, a detector, or a finder, which is returned as it is.
-        video: the name under which tables know the video.
-        actor_score: score from which a person is an actor; None is what the detector's card says.
+        detector: a file, a folder, a detector, or a finder, which is returned unchanged.
+        video: the name of the video in tables.
+        actor_score: the least score of an actor; None takes it from the detector's card.
 
     Raises:
         DetectorError: a detector file cannot be used, or the extra that runs it is missing.
@@ -112,7 +151,7 @@ def box_finder(
 
 
 class DetectedBoxes:
-    """A detector looks at every frame it is shown."""
+    """Boxes from a detector that runs on every frame."""
 
     links_between = True
 
@@ -121,13 +160,13 @@ class DetectedBoxes:
         self.class_names = tuple(detector.class_names)
         self.actor_score = detector.actor_score
 
-    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> Found:  # noqa: ARG002 - one call for all
-        """What the detector finds."""
-        return Found(self._detector(frame[None]))
+    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:  # noqa: ARG002 - one call for all
+        """Run the detector."""
+        return FoundBoxes(self._detector(frame[None]))
 
 
 class FrameBoxes:
-    """Boxes of a file by video and time to the millisecond; a time that the file leaves out has none."""
+    """Boxes from a file, by video and time to the millisecond; a time that is not in the file has no boxes."""
 
     links_between = False
     class_names = COCO_CLASSES
@@ -136,14 +175,14 @@ class FrameBoxes:
         self._table = load_boxes(path)
         self.actor_score = actor_score
         self._video = video
-        there = {frame.video for frame in self._table.frames}
-        if video not in there:
-            raise AnnotationError(_not_there(path, video, sorted(there)))
+        videos = {frame.video for frame in self._table.frames}
+        if video not in videos:
+            raise AnnotationError(_missing_video(path, video, sorted(videos)))
 
-    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> Found:
-        """What the file says."""
+    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:
+        """Return the boxes in the file at that time."""
         key = frame_key(self._video, key_time_s)
-        return Found(self._table.detections([key], width_px=frame.shape[2], height_px=frame.shape[1]))
+        return FoundBoxes(self._table.detections([key], width_px=frame.shape[2], height_px=frame.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -158,7 +197,7 @@ class _Rows:
 
 
 class SceneTables:
-    """Persons, who they are, and objects of one video, from tables; boxes stay for a tenth of a second."""
+    """Persons with their ids, and objects, from the tables of one video; a box stays for a tenth of a second."""
 
     links_between = False
     actor_score = 0.0
@@ -167,8 +206,8 @@ class SceneTables:
         self.class_names = ("person", *object_classes)
         self._parts = [(rows, sorted(set(rows.time_s.tolist()))) for rows in (persons, objects)]
 
-    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> Found:
-        """What the tables say."""
+    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:
+        """Return the boxes in the tables at that time."""
         chosen = [_at(rows, times, key_time_s) for rows, times in self._parts]
         unit = torch.from_numpy(np.concatenate([rows.boxes_xyxy_unit for rows in chosen])).float()
         columns = [
@@ -181,12 +220,12 @@ class SceneTables:
             torch.zeros(len(unit), dtype=torch.int64),
             num_images=1,
         )
-        return Found(detections, torch.from_numpy(np.concatenate([rows.track_ids for rows in chosen])))
+        return FoundBoxes(detections, torch.from_numpy(np.concatenate([rows.track_ids for rows in chosen])))
 
 
 def _at(rows: _Rows, times_s: list[float], key_time_s: float) -> _Rows:
     place = bisect_right(times_s, key_time_s + _SAME_INSTANT_S) - 1
-    is_shown = place >= 0 and times_s[place] > key_time_s - SAME_LOOK_S
+    is_shown = place >= 0 and times_s[place] > key_time_s - BOX_STAYS_S
     chosen = rows.time_s == times_s[place] if is_shown else np.zeros(len(rows.time_s), dtype=bool)
     return _Rows(*(getattr(rows, name)[chosen] for name in _Rows.__dataclass_fields__))
 
@@ -198,8 +237,8 @@ def _folder(folder: Path, video: str) -> SceneTables:
         persons = _actors(folder / ACTORS, video)
     else:
         raise AnnotationError(
-            f"{folder}: a folder of boxes must hold {TRACKS} or {ACTORS}; it has neither. `mule stage render` and `mule "
-            "data` write them."
+            f"{folder}: a folder of boxes must hold {TRACKS} or {ACTORS}; it has neither. `mule stage render` and "
+            "`mule data` write them."
         )
     return SceneTables(persons, *_objects(folder / OBJECTS, video))
 
@@ -228,8 +267,8 @@ def _actors(path: Path, video: str) -> _Rows:
     ids = [name for name, is_kept in zip(table.actor_id, is_placed.tolist(), strict=True) if is_kept]
     if any(not actor_id for actor_id in ids):
         raise AnnotationError(
-            f"{path}: every row must have an actor_id, by which who is who is known; some have none. Write the boxes as "
-            "AVA's CSV instead: then they are linked."
+            f"{path}: every row must have an actor_id, which says who is who; some rows have none. Write the boxes in "
+            "AVA's CSV format instead, and the tracker links them."
         )
     return _persons(path, video, names, ids, table.time_s[is_placed], table.boxes_xyxy_unit[is_placed])
 
@@ -237,10 +276,10 @@ def _actors(path: Path, video: str) -> _Rows:
 def _persons(
     path: Path, video: str, names: list[str], ids: list[str], time_s: np.ndarray, boxes: np.ndarray
 ) -> _Rows:
-    """The rows of one video; actors are numbered in the order in which they appear."""
+    """The rows of one video; actors are numbered in order of appearance."""
     chosen = np.flatnonzero(np.array([name == video for name in names], dtype=bool))
     if not len(chosen):
-        raise AnnotationError(_not_there(path, video, sorted(set(names))))
+        raise AnnotationError(_missing_video(path, video, sorted(set(names))))
     chosen = chosen[np.argsort(time_s[chosen], kind="stable")]
     track_ids = numbered([ids[row] for row in chosen.tolist()], {})
     zeros = np.zeros(len(chosen))
@@ -276,6 +315,66 @@ def _card_of(path: Path) -> DetectorCard | None:
     return next((card for card in YOLOX_CARDS.values() if card.sha256 == sha256), None)
 
 
-def _not_there(path: Path, video: str, there: Sequence[str]) -> str:
-    shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
-    return f"{path}: must have boxes of the video '{video}'; it has those of {shown or 'none'}."
+def _missing_video(path: Path, video: str, videos: Sequence[str]) -> str:
+    shown = ", ".join(videos[:5]) + (", …" if len(videos) > 5 else "")
+    return f"{path}: must have boxes of the video '{video}'; it has boxes of {shown or 'no video'}."
+
+
+def scenes(
+    sights: Iterable[Sight], finder: BoxFinder, rhythm: Rhythm, *, tracker: Mapping[str, Tensor] | None = None
+) -> Iterator[Scene]:
+    """Find the boxes in every sight and link them over time; yield a scene at each key time."""
+    linker = _Linker(finder, rhythm, tracker)
+    for sight in sights:
+        scene = linker.scene(sight)
+        if sight.is_key:
+            yield scene
+
+
+class _Linker:
+    def __init__(self, finder: BoxFinder, rhythm: Rhythm, state: Mapping[str, Tensor] | None) -> None:
+        self._finder = finder
+        self._step_s = rhythm.link_every_s
+        self._tracker = Tracker(
+            sure_score=finder.actor_score, max_hidden_steps=max(1, round(MOST_HIDDEN_S / float(self._step_s)))
+        )
+        self._latest_s: Fraction | None = None
+        if state:
+            self._tracker.restore(state)
+            self._latest_s = Fraction(*state["latest_s"].tolist())
+
+    def scene(self, sight: Sight) -> Scene:
+        """Actors that have a track and lie in the frame, by track id, and the objects beside them."""
+        frame = sight.clip.key_frame
+        if frame is None:
+            raise AssertionError("key frames are kept")
+        boxes = self._finder(frame, key_time_s=float(sight.key_time_s))
+        detections = boxes.detections
+        persons = torch.nonzero(detections.class_index == PERSON)[:, 0]
+        persons_px, scores = detections.boxes_xyxy_px[persons], detections.scores[persons]
+        if boxes.track_ids is None:
+            elapsed_s = self._step_s if self._latest_s is None else sight.key_time_s - self._latest_s
+            track_ids = self._tracker.update(persons_px, scores, steps=float(elapsed_s / self._step_s))
+        else:
+            track_ids = boxes.track_ids[persons]
+        self._latest_s = sight.key_time_s
+        rows, cols = sight.clip.source_size
+        inside_px = clip_to_image(persons_px, width_px=cols, height_px=rows)
+        kept = torch.nonzero((track_ids != NO_TRACK) & has_area(inside_px))[:, 0]
+        kept = kept[track_ids[kept].argsort()]
+        _, objects = split_actors_and_objects(detections, actor_score=self._finder.actor_score)
+        names = tuple(self._finder.class_names)
+        return Scene(
+            sight=sight,
+            boxes_xyxy_px=inside_px[kept],
+            scores=scores[kept],
+            track_ids=track_ids[kept],
+            objects_xyxy_px=objects.boxes_xyxy_px,
+            object_names=tuple(
+                names[number] if number < len(names) else "object" for number in objects.class_index.tolist()
+            ),
+            tracker={
+                **self._tracker.state,
+                "latest_s": torch.tensor([sight.key_time_s.numerator, sight.key_time_s.denominator]),
+            },
+        )

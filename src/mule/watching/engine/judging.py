@@ -1,20 +1,21 @@
-"""From what a network says of actors to evidence, trust and novelty ranks; held-out actors and watched ones alike.
+"""From a network's outputs to evidence, trust and novelty; held-out actors and watched ones take the same way.
 
 outputs h, features z ─┬─▶ evidence of the network, e^±h ──────────────┬─▶ evidence of network and memory together
                        ├─▶ neighbours in memory ─▶ weights, trust t ───╯
-                       ╰─▶ novelty ranks: PE of log; with a memory, the parts of the score that decides
+                       ╰─▶ novelty ranks: PE of log evidence; with a memory, all parts of the score that decides
 
-What is usual among known actors: novelty as a p-value, for one look and along a track, and the threshold.
+`UsualNovelty` knows how novel known actors look. It turns novelty into a p-value, for one look and along a track, and holds
+the threshold.
 
-*One look.* Every score becomes a p-value on held-out known actors; Fisher's rule makes them one (`CombinedScore`,
-crossed over clips).
+*One look.* Every score becomes a p-value on held-out known actors; Fisher's rule (the sum of their logarithms) makes them
+one (`CombinedScore`, crossed over clips).
 
-*Several looks*, −log p of each, mean r over the last n ≤ 4. How many count depends on time alone, never on what they
-show. Where held-out actors were followed, r is calibrated on their looks that had as many behind them. Long tracks give
-more of these, so what is promised is a share of looks, not of tracks, and only as far as tracks are about as long here as
-there. Where they were not followed, p = min(1, e·exp(−r)): e times the geometric mean of p-values is a p-value however the looks depend on each other (Vovk and Wang 2020), for by
-Markov's inequality on a convex function P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is
-itself.
+*Several looks.* r is the mean of −log p over the last n ≤ 4 looks. How many count depends on time alone, never on what they
+show. Where held-out actors were followed, r is calibrated on their looks after as many others. Long tracks give more of
+these, so the promise is about a share of looks, not of tracks, and holds as far as tracks are about as long here as there.
+Where they were not followed, p = min(1, e·exp(−r)): e times the geometric mean of p-values is a p-value however the looks
+depend on each other (Vovk and Wang 2020), for by Markov's inequality on a convex function
+P(r ≥ t) ≤ E[(r − t + 1)⁺] ≤ e^(1−t), each −log p being exponential. One look is itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +40,11 @@ from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, Calibra
 from mule.novelty.combining import DECIDING_PARTS, MEMORY, CombinedScore, deciding_ranks, folds_of
 from mule.novelty.drift import DriftAlarm
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.novelty.thresholds import Threshold as HeldOutThreshold
-from mule.novelty.thresholds import promised_alarm_rate, promised_threshold
-from mule.watching.moments import P_VALUE, Threshold, View
+from mule.novelty.thresholds import Threshold, promised_alarm_rate, promised_threshold
+from mule.watching.moments import P_VALUE, DecisionThreshold, View
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
+"""Names of scores in results: the paper's PE of the logarithm of the evidence, and how far all remembered actors are."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,31 @@ class Judged:
     """Actors of one or many clips, one row each."""
 
     network: Evidence
-    """What the network alone says; actions taught since are its read-outs."""
+    """Evidence of the network alone; actions taught later are read off its outputs."""
     together: Evidence
-    """What network and memory say: their evidence adds. The same as `network` without a memory."""
+    """Evidence of network and memory, added up. The same as `network` without a memory."""
     ranks: Float[Tensor, "actors scores"]
-    """The novelty scores that are calibrated, in the order of `Judge.score_names`."""
+    """The novelty scores to calibrate, in the order of `Judge.score_names`."""
     log_trust: Float[Tensor, " actors"] | None
     weighed: Weighed | None
 
 
+@dataclass(frozen=True)
+class Judgements:
+    """Actors judged by one look, or by all their looks so far, one row each; they become `Judgement` records."""
+
+    network: Evidence
+    together: Evidence
+    rank: Float[Tensor, " actors"]
+    """−log p."""
+    log_trust: Float[Tensor, " actors"]
+    """The mean over looks; 0 without a memory."""
+    num_looks: Int[Tensor, " actors"]
+    """How many looks the evidence rests on."""
+
+
 class Judge:
-    """What a network's outputs mean, with a memory beside it or without."""
+    """Turns a network's outputs into evidence and novelty, with or without a memory."""
 
     def __init__(
         self,
@@ -96,7 +111,7 @@ class Judge:
         unknown = [name for name in remembered.network_class_names if name not in classes]
         if unknown:
             raise RangeError(
-                f"a memory must speak of the network's actions; it has {', '.join(unknown)}, which the network has not."
+                f"a memory must hold actions of the network; it has {', '.join(unknown)}, which the network does not know."
             )
         trained = remembered.network_class_names
         self._columns = torch.tensor([list(classes).index(name) for name in trained], dtype=torch.int64)
@@ -105,7 +120,7 @@ class Judge:
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """The novelty scores that are combined."""
+        """Names of the novelty scores that are combined."""
         if self.remembered is None:
             return (EVIDENCE_SCORE,)
         names = {MEMORY: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
@@ -114,7 +129,7 @@ class Judge:
     def __call__(
         self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
     ) -> Judged:
-        """What is to be said of each actor, from the raw outputs and what a memory keeps of it."""
+        """Judge each actor by its raw outputs and by the features a memory keeps of it."""
         if self.remembered is None:
             network = self._evidence(outputs)
             rank = positive_log_evidence_novelty(self._of_actions(network)).rank.double()
@@ -144,20 +159,20 @@ class Judge:
 
 NO_TRACK = -1
 MOST_LOOKS_FOR_NOVELTY = 4
-"""What actors of rendered takes do lasts two to four seconds; older looks are of something else."""
+"""Actions in rendered takes last two to four seconds; older looks show something else."""
 
 BY_TRACKS = "calibrated on held-out actors after as many looks"
-BY_RULE = "e times the geometric mean of p-values, which holds however looks depend on each other"
+BY_RULE = "e times the geometric mean of p-values, valid however looks depend on each other"
 
 
 @dataclass(frozen=True)
 class HeldOutActors:
-    """Known actors that trained nothing: how novel they look, and which share a clip or a track."""
+    """Known actors that no training used: how novel they look, and which of them share a clip or a track."""
 
     ranks: Float[Tensor, "actors scores"]
     clip_index: Int[Tensor, " actors"]
     track_index: Int[Tensor, " actors"]
-    """−1 where an actor was not followed; looks at one track are in the order of time."""
+    """−1 where an actor was not followed. Looks at one track come in the order of time."""
 
     def __post_init__(self) -> None:
         if not len(self.ranks) == len(self.clip_index) == len(self.track_index):
@@ -168,13 +183,13 @@ class HeldOutActors:
 
 
 class UsualNovelty:
-    """How novel known actors look, learnt from held-out ones."""
+    """How novel known actors look, learnt from held-out actors."""
 
     def __init__(self, held_out: HeldOutActors) -> None:
-        """Calibrates.
+        """Calibrate.
 
         Raises:
-            TooFewActors: fewer than twenty were held out in some fold.
+            TooFewActors: some fold has fewer than twenty held-out actors.
         """
         self.combined = CombinedScore(held_out.ranks.shape[1])
         statistic = self.combined.fit_crossed(held_out.ranks, folds_of(held_out.clip_index))
@@ -183,7 +198,7 @@ class UsualNovelty:
 
     @property
     def num_held_out(self) -> int:
-        """How many known actors were held out."""
+        """The number of held-out known actors."""
         return len(self.combined.together.held_out)
 
     @property
@@ -192,42 +207,43 @@ class UsualNovelty:
         return BY_TRACKS if self._by_looks else BY_RULE
 
     def of_one_look(self, ranks: Float[Tensor, "actors scores"]) -> CalibratedNovelty:
-        """The calibrated novelty of each actor by one look."""
+        """Return the calibrated novelty of each actor by one look."""
         return self.combined(ranks)
 
     def of_looks(
         self, mean_rank: Float[Tensor, " actors"], num_looks: Int[Tensor, " actors"]
     ) -> Float[Tensor, " actors"]:
-        """−log p of each actor from the mean of −log p over its looks."""
-        found = torch.where(num_looks == 1, mean_rank, (mean_rank - 1).clamp(min=0))
+        """Return −log p of each actor from the mean of −log p over its looks."""
+        rank = torch.where(num_looks == 1, mean_rank, (mean_rank - 1).clamp(min=0))
         for fewest, score in self._by_looks.items():
-            is_meant = num_looks >= fewest
-            found[is_meant] = score(mean_rank[is_meant]).rank
-        return found
+            has_enough = num_looks >= fewest
+            rank[has_enough] = score(mean_rank[has_enough]).rank
+        return rank
 
     def drift_alarm(self) -> DriftAlarm:
-        """An alarm that has seen the held-out actors, at first sight, and no stream yet; give it `statistic`.
+        """Return an alarm fitted to the first look at each held-out actor; it watches `statistic`.
 
-        It counts every track of a stream once, at first sight. Later looks resemble the first, and look less strange:
-        with them among the held-out ones it would sound without drift.
+        It counts every track of a stream once, by its first look. Later looks resemble the first and are less strange:
+        fitted to them too, the alarm would sound without drift.
         """
         alarm = DriftAlarm()
         alarm.fit(self._of_first_looks)
         return alarm
 
     def statistic(self, ranks: Float[Tensor, "actors scores"]) -> Float[Tensor, " actors"]:
-        """T of each actor: what the drift alarm bets on."""
+        """Return T of each actor, the number the drift alarm bets on."""
         return self.combined.statistic(ranks)
 
-    def threshold(self, text: str, *, view: View = "so_far") -> Threshold:
-        """`known-95` (95 % of known actors pass), or a share of known actors below which one is not novel.
+    def threshold(self, text: str, *, view: View = "so_far") -> DecisionThreshold:
+        """Return the threshold that `text` names: `known-95` (95 % of known actors pass), or a share such as 0.99.
 
-        A promise is kept by ranks: its value is that of the held-out actor at which the promise ends, so that an actor
-        lies above it exactly if its statistic lies above that actor's.
+        With a share, an actor is novel if it is stranger than that share of known actors. A promise is kept by ranks: its
+        value is that of the held-out actor at which the promise ends, so that an actor lies above it exactly if its
+        statistic lies above that actor's.
 
         Raises:
-            RangeError: it is neither, or the share does not lie between 0 and 1.
-            TooFewActors: too few actors were held out for the promise.
+            RangeError: the text is neither, or the share does not lie between 0 and 1.
+            TooFewActors: there are too few held-out actors for the promise.
         """
         together = self.combined.together
         if text.startswith("known"):
@@ -236,11 +252,11 @@ class UsualNovelty:
             return self._threshold(text, value, view=view, meaning=promise.meaning)
         value = _share(text)
         above = int((together(together.held_out).novelty.value > value).sum())
-        chosen = HeldOutThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
+        chosen = Threshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
         return self._threshold(text, value, view=view, meaning=chosen.meaning)
 
-    def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> Threshold:
-        return Threshold(
+    def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> DecisionThreshold:
+        return DecisionThreshold(
             name=name, score=P_VALUE, value=value, view=view, meaning=meaning, num_held_out=self.num_held_out
         )
 
@@ -252,8 +268,8 @@ def _share(text: str) -> float:
         value = -1.0
     if not 0 <= value < 1:
         raise RangeError(
-            "a threshold must be a promise such as known-95, or the share of known actors that must be less novel, such "
-            f"as 0.99; got {text!r}."
+            "a threshold must be a promise such as known-95 (95 % of known actors pass), or a share from 0 to 1 such as "
+            f"0.99 (flag actors stranger than 99 % of known actors); got {text!r}."
         )
     return value
 
@@ -261,43 +277,43 @@ def _share(text: str) -> float:
 def _by_looks(
     rank: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"]
 ) -> Mapping[int, CalibratedScore]:
-    """A calibration for every number of looks that enough held-out tracks had, fewest looks first."""
+    """A calibration for each number of looks that enough held-out tracks have, fewest looks first."""
     is_followed = track_index != NO_TRACK
     rank, track_index = rank[is_followed], track_index[is_followed]
     num_looks = looks_up_to(track_index).clamp(max=MOST_LOOKS_FOR_NOVELTY)
     mean = means_of_last(rank, track_index, num_looks)
-    found: dict[int, CalibratedScore] = {}
+    by_looks: dict[int, CalibratedScore] = {}
     for count in range(2, MOST_LOOKS_FOR_NOVELTY + 1):
         chosen = num_looks == count
         if len(track_index[chosen].unique()) < FEWEST_HELD_OUT:
             break
-        found[count] = CalibratedScore()
-        found[count].fit(mean[chosen])
-    return found
+        by_looks[count] = CalibratedScore()
+        by_looks[count].fit(mean[chosen])
+    return by_looks
 
 
 def _is_first_look(track_index: Int[Tensor, " looks"]) -> Bool[Tensor, " looks"]:
-    """The first look at each track; who was not followed was seen once."""
+    """Whether each look is the first at its track; an actor who was not followed has one look."""
     return (looks_up_to(track_index) == 1) | (track_index == NO_TRACK)
 
 
 def looks_up_to(track_index: Int[Tensor, " looks"]) -> Int[Tensor, " looks"]:
-    """The how-manieth look at its track each look is.
+    """Number the looks at each track, from 1.
 
     >>> looks_up_to(torch.tensor([7, 3, 7, 7, 3])).tolist()
     [1, 1, 2, 3, 2]
     """
     order = torch.argsort(track_index, stable=True)
     ordered = track_index[order]
-    found = torch.empty_like(track_index)
-    found[order] = torch.arange(1, len(ordered) + 1) - torch.searchsorted(ordered, ordered)
-    return found
+    number = torch.empty_like(track_index)
+    number[order] = torch.arange(1, len(ordered) + 1) - torch.searchsorted(ordered, ordered)
+    return number
 
 
 def means_of_last(
     rank: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"], num_looks: Int[Tensor, " looks"]
 ) -> Float[Tensor, " looks"]:
-    """At each look the mean over the last `num_looks` of its track; looks at one track are in the order of time.
+    """Return, at each look, the mean over the last `num_looks` of its track; looks come in the order of time.
 
     >>> rank = torch.tensor([1.0, 10.0, 3.0, 20.0]).double()
     >>> means_of_last(rank, torch.tensor([0, 1, 0, 1]), torch.tensor([1, 1, 2, 1])).tolist()

@@ -6,91 +6,68 @@ source ─▶ clips ─▶ ┊ boxes ─▶ tracks ─▶ ┊ backbone, relation
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError
+from mule.core.errors import DetectorError, RangeError, ShapeError
+from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.detector import Detector
 from mule.novelty.drift import DriftReport
-from mule.runtime.exported import kept_graphs
-from mule.video.clips import exact
-from mule.video.reading import video_facts
+from mule.video.arrays import frame_stream
+from mule.video.clips import Seconds, exact
+from mule.video.reading import read_clips, video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
-from mule.watching.engine.accumulating import MOST_LOOKS, LookRows, TrackLooks
-from mule.watching.engine.bundle import SCENE_BOXES, THUMBNAILS, Bundle, read_bundle
-from mule.watching.engine.finding import ACTORS, TRACKS, BoxFinder, box_finder
-from mule.watching.engine.live import LiveSights, is_live
-from mule.watching.engine.looking import LINK_STEPS, MOST_HIDDEN_S, Rhythm, Scene, Sight, file_sights, scenes
-from mule.watching.engine.pipeline import Overlapped
-from mule.watching.engine.telling import Looks, Recogniser, moment_of
-from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts, plain_name
+from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks, moment_of
+from mule.watching.engine.bundle import SCENE_BOXES, Bundle
+from mule.watching.engine.finding import ACTORS, MOST_HIDDEN_S, TRACKS, BoxFinder, Scene, box_finder, scenes
+from mule.watching.engine.key_times import (
+    LINK_STEPS,
+    LiveSights,
+    Overlapped,
+    Rhythm,
+    Sight,
+    is_live,
+    open_clips,
+    sights_of,
+)
+from mule.watching.engine.recognising import Recognised, Recogniser
+from mule.watching.moments import Header, ModelFacts, Moment, SeenActor, SourceFacts, printable
 
 State = Mapping[str, Tensor]
 
 ROOM, LIVE_ROOM = 2, 8
-"""Clips that may wait before a detector, or before the network; frames between key times count too."""
+"""How many clips may wait for the detector or the network; frames between key times count too."""
 
 
 @dataclass(frozen=True)
 class WatchSettings:
     """How to watch."""
 
-    every_s: float = 1.0
-    """From one key time to the next."""
+    every_s: float | None = None
+    """Seconds from one key time to the next; None takes the model's own."""
     threshold: str = "known-95"
-    """`known-95`, or a share of known actors such as 0.99."""
+    """`known-95` (95 % of known actors pass), or a share such as 0.99: flag who is stranger than 99 % of known actors."""
     min_probability: float = 0.5
-    """From which a known action is said."""
+    """Report a known action when its probability is at least this."""
     most_looks: int = MOST_LOOKS
-    """Looks that an actor is judged by."""
+    """Use at most this many recent looks per person."""
     explains: bool = True
-    """Whether objects and other actors are left out in turn, to see what contributed."""
+    """Leave out objects and other people in turn, to see who contributed."""
     is_live: bool = False
-    """Whether key times are dropped rather than waited for; cameras and streams are live anyway."""
+    """Skip key times when processing falls behind; always so for cameras and streams."""
 
     def __post_init__(self) -> None:
-        if not 0.01 <= self.every_s <= 3600:
+        if self.every_s is not None and not 0.01 <= self.every_s <= 3600:
             raise RangeError(f"every_s must lie between 0.01 and 3600 seconds; got {self.every_s}.")
         if not 0 <= self.min_probability <= 1:
             raise RangeError(f"min_probability must lie between 0 and 1; got {self.min_probability}.")
-
-
-def watch(  # noqa: PLR0913 - the one function that people call
-    source: str | Path | VideoSource,
-    *,
-    model: str | Path | Bundle,
-    detector: str | Path | Detector | BoxFinder | None = None,
-    every_s: float = 1.0,
-    threshold: str = "known-95",
-    min_probability: float = 0.5,
-    runtime: str = "torch",
-) -> Iterator[Moment]:
-    """The moments of a source as they are found; nothing is held of those already handed out.
-
-    Args:
-        source: a file, a folder of images, a camera (`/dev/video0`) or an address (`rtsp://…`).
-        model: a folder that `mule bundle` made, or `builtin`.
-        detector: a YOLOX file, a file or folder of boxes, or a detector; see `mule.watching.engine.finding`. None is what the
-            model recommends.
-        every_s: from one key time to the next.
-        threshold: `known-95`, 95 % of known actors pass; or the share of known actors that must be less novel.
-        min_probability: from which a known action is said.
-        runtime: what the network runs on: `torch`, `onnx` (extra `mule[onnx]`) or `openvino` (`mule[openvino]`).
-
-    Raises:
-        MuleError: the source, the model or the detector cannot be used; at once, not at the first moment.
-    """
-    settings = WatchSettings(every_s=float(every_s), threshold=threshold, min_probability=min_probability)
-    bundle = model if isinstance(model, Bundle) else read_bundle(Path(model))
-    if runtime != "torch":
-        bundle = bundle.on(runtime, kept_in=kept_graphs())
-    return iter(open_watch(source, bundle, detector=detector, settings=settings))
 
 
 def open_watch(
@@ -100,60 +77,60 @@ def open_watch(
     detector: str | Path | Detector | BoxFinder | None = None,
     settings: WatchSettings = WatchSettings(),  # noqa: B008 - frozen
     noted: Callable[[str], None] = lambda _: None,
-) -> "Watch":
-    """A watch that has not begun: the source was opened once, the boxes can be found, the header is known."""
-    found = video_source(source)
-    facts = video_facts(found)
-    name = video_name(found)
-    finder = box_finder(detector if detector is not None else recommended(bundle, found), name)
-    header = _header(found, facts, bundle, settings)
-    return Watch(found, bundle, finder=finder, header=header, settings=settings, noted=noted)
+) -> "Watcher":
+    """Open the source and the detector, and return a watcher that has not started.
+
+    Raises:
+        MuleError: the source, the model or the detector cannot be used.
+    """
+    video = video_source(source)
+    facts = video_facts(video)
+    finder = box_finder(detector if detector is not None else recommended(bundle, video), video_name(video))
+    return Watcher(video, bundle, finder, _header(video, facts, bundle, settings), settings, noted)
 
 
-class Watch:
-    """One source being watched. It is gone through once; what it says of itself is that of the last moment."""
+class Watcher:
+    """One source being watched. Iterate over it once; its attributes describe the last moment."""
 
     def __init__(
         self,
         source: VideoSource,
         bundle: Bundle,
-        *,
         finder: BoxFinder,
         header: Header,
         settings: WatchSettings,
         noted: Callable[[str], None],
     ) -> None:
-        """Nothing is begun; see `open_watch`."""
+        """Starts nothing; see `open_watch`."""
         self.source, self.header = source, header
         self._bundle, self._finder, self._noted = bundle, finder, noted
         self.is_live = settings.is_live or is_live(source)
         self.report = DecodeReport()
-        """What reading the source met."""
+        """What happened while the source was read."""
         self.num_dropped = 0
-        """Key times of a live source that were dropped because there was no time for them."""
+        """Key times of a live source that were skipped for lack of time."""
         self.latency_s: float | None = None
-        """From what the last moment is about to when it was known; None for a source that waits."""
+        """Seconds between what the last moment shows and when it was known; None if the source waits."""
         self.key_frame: UInt8[Tensor, "3 rows cols"] | None = None
         """The frame at the last moment's key time."""
-        self.looks: Looks | None = None
-        """What the last moment was made of; its rows are those of the moment's actors."""
-        self._rhythm = _rhythm(header, bundle, finder)
+        self.recognised: Recognised | None = None
+        """What the last moment was made of; its rows are the moment's actors."""
+        self._rhythm = _rhythm(header, bundle, link_steps=LINK_STEPS if finder.links_between else 1)
         self._recognise = Recogniser(bundle, explains=settings.explains)
         self._looks = TrackLooks(bundle.usual, len(bundle.classes), most_looks=settings.most_looks)
         self._drift = bundle.usual.drift_alarm()
         self._tracker: State | None = None
         self._start_s = Fraction(0)
-        self._has_thumbnails = (bundle.folder / THUMBNAILS).is_dir()
         self._stopping = threading.Event()
 
     @property
     def drift(self) -> DriftReport:
-        """Whether the actors of this source have stopped looking like known ones as a crowd."""
+        """Whether the actors of this source, as a crowd, no longer look like known ones."""
         return self._drift.report
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """All that the moments to come depend on besides the source; `resume` goes on from it."""
+        """All that later moments depend on besides the source; `resume` continues from it."""
         parts = {
             "tracker": self._tracker or {},
             "looks": self._looks.state,
@@ -162,7 +139,7 @@ class Watch:
         return {f"{part}.{name}": each for part, state in parts.items() for name, each in state.items()}
 
     def resume(self, state: State, *, after_s: float) -> None:
-        """Goes on behind a moment, as if it had just been handed out."""
+        """Continue after the moment at `after_s`, as if it had just been returned."""
         parts: dict[str, dict[str, Tensor]] = {"tracker": {}, "looks": {}, "drift": {}}
         for key, each in state.items():
             part, _, name = key.partition(".")
@@ -173,31 +150,32 @@ class Watch:
         steps = round(exact(after_s) / self._rhythm.every_s) + 1
         self._start_s = steps * self._rhythm.every_s
 
-    def __iter__(self) -> Iterator[Moment]:
-        """The moments from here on; threads end with it, however it ends."""
+    def __iter__(self) -> Generator[Moment, None, None]:
+        """Yield the moments from here on; threads end when the iteration ends, however it ends."""
         sights = Overlapped(
             self._sights(),
             room=LIVE_ROOM if self.is_live else ROOM * self._rhythm.link_steps,
             drops=(lambda sight: not sight.is_key) if self.is_live else None,
             dropped=self._count_dropped,
         )
-        looked_at = Overlapped(
+        found = Overlapped(
             scenes(sights, self._finder, self._rhythm, tracker=self._tracker),
             room=ROOM,
             drops=(lambda _: True) if self.is_live else None,
             dropped=lambda scene: self._count_dropped(scene.sight),
         )
         try:
-            for scene in looked_at:
+            for scene in found:
                 yield self._moment(scene)
         finally:
             self._stopping.set()
             sights.close()
-            looked_at.close()
+            found.close()
 
     def _sights(self) -> Iterator[Sight]:
         if not self.is_live:
-            return file_sights(self.source, self._rhythm, start_s=self._start_s, report=self.report)
+            clips = open_clips(self.source, self._rhythm, self._start_s, self.report)
+            return sights_of(clips, self._rhythm)
         return iter(
             LiveSights(
                 self.source,
@@ -213,18 +191,23 @@ class Watch:
         self.num_dropped += sight.is_key
 
     def _moment(self, scene: Scene) -> Moment:
-        looks = self._recognise(scene)
-        now = _rows(looks)
-        track_ids = scene.track_ids[looks.is_seen]
+        recognised = self._recognise(scene)
+        track_ids = recognised.scene.track_ids
         so_far = self._looks.add(
             track_ids.tolist(),
-            now,
+            recognised.now,
             key_time_s=float(scene.sight.key_time_s),
             forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
         )
-        self._drift.watch(looks.statistic, track_ids)
-        moment = moment_of(scene, looks, now, so_far, header=self.header, has_thumbnails=self._has_thumbnails)
-        self._tracker, self.key_frame, self.looks = scene.tracker, scene.sight.clip.key_frame, looks
+        self._drift.watch(recognised.statistic, track_ids)
+        moment = moment_of(
+            recognised,
+            so_far,
+            self.header,
+            has_memory=self._bundle.has_memory,
+            has_thumbnails=self._bundle.thumbnails is not None,
+        )
+        self._tracker, self.key_frame, self.recognised = scene.tracker, scene.sight.clip.key_frame, recognised
         if self.is_live:
             window = scene.sight.clip.window
             ahead_s = max(0.0, float(window.times_s[-1] - window.key_time_s))
@@ -232,26 +215,82 @@ class Watch:
         return moment
 
 
+def actors_in_clip(
+    bundle: Bundle,
+    frames: Sequence[Any],
+    boxes_xyxy_px: Float[Tensor, "actors corners"],
+    *,
+    rate: Seconds,
+    objects_xyxy_px: Float[Tensor, "objects corners"] | None = None,
+    settings: WatchSettings = WatchSettings(),  # noqa: B008 - frozen
+) -> tuple[SeenActor, ...]:
+    """Judge the actors of one clip, about the middle of it, as `Moment.actors` has them.
+
+    Args:
+        bundle: the model.
+        frames: arrays or tensors, as `mule.video.arrays.frame_stream` takes them; one second or so.
+        boxes_xyxy_px: of the actors at the middle of the clip, in pixels. Actor i has track id i; a box outside the frame
+            has no actor.
+        rate: frames per second.
+        objects_xyxy_px: of objects, if any.
+        settings: threshold, least probability, and whether to explain; the rest does not matter for one clip.
+
+    Raises:
+        ShapeError: a frame or the boxes have the wrong shape.
+        RangeError: the rate is not above 0.
+    """
+    objects_xyxy_px = torch.zeros(0, 4) if objects_xyxy_px is None else objects_xyxy_px
+    for boxes in (boxes_xyxy_px, objects_xyxy_px):
+        if boxes.ndim != 2 or boxes.shape[1] != 4:
+            raise ShapeError(f"boxes must have the shape (boxes, 4); got {tuple(boxes.shape)}.")
+    video = frame_stream(frames, rate=rate, name="clip")
+    facts = video_facts(video)
+    header = _header(video, facts, bundle, settings)
+    rhythm = _rhythm(header, bundle, end_s=len(frames) / facts.frame_rate)
+    window = rhythm.window((len(frames) // 2) / facts.frame_rate)
+    (clip,) = read_clips(video, [window], short_side_px=rhythm.short_side_px)
+    inside_px = clip_to_image(boxes_xyxy_px.float(), width_px=facts.cols, height_px=facts.rows)
+    in_frame = torch.nonzero(has_area(inside_px))[:, 0]
+    scene = Scene(
+        Sight(clip, window.key_time_s, is_key=True, arrived_at=time.monotonic()),
+        boxes_xyxy_px=inside_px[in_frame],
+        scores=torch.ones(len(in_frame)),
+        track_ids=in_frame,
+        objects_xyxy_px=objects_xyxy_px.float(),
+        object_names=("object",) * len(objects_xyxy_px),
+        tracker={},
+    )
+    recognised = Recogniser(bundle, explains=settings.explains)(scene)
+    so_far = TrackLooks(bundle.usual, len(bundle.classes)).add(
+        recognised.scene.track_ids.tolist(), recognised.now, key_time_s=0.0, forget_after_s=0.0
+    )
+    has_thumbnails = bundle.thumbnails is not None
+    moment = moment_of(
+        recognised, so_far, header, has_memory=bundle.has_memory, has_thumbnails=has_thumbnails
+    )
+    return moment.actors
+
+
 def video_name(source: VideoSource) -> str:
-    """What moments and tables call a source: a file without its ending, a folder, or an address."""
+    """The name of a source in moments and tables: a file without its suffix, a folder, or an address."""
     if isinstance(source, VideoFile):
-        return plain_name(source.path.stem or source.path.name)
-    return plain_name(str(source) if isinstance(source, LiveStream) else Path(str(source)).name)
+        return printable(source.path.stem or source.path.name)
+    return printable(str(source) if isinstance(source, LiveStream) else Path(str(source)).name)
 
 
 def recommended(bundle: Bundle, source: VideoSource) -> Path:
-    """The model's own detector, or the boxes written beside a rendered scene, where the model recommends them.
+    """Return the model's own detector, or the boxes beside a rendered scene if the model recommends them.
 
     Raises:
-        DetectorError: it recommends something else, or there are none.
+        DetectorError: the model recommends another detector, or there are no boxes.
     """
     wanted = bundle.card.detector
     if bundle.own_detector is not None:
         return bundle.own_detector
     if wanted != SCENE_BOXES:
         raise DetectorError(
-            f"a detector must be given; this model recommends {wanted} (`mule weights pull {wanted}`). Give its file, or "
-            "boxes."
+            f"a detector is required; this model recommends {wanted} (`mule weights pull {wanted}`). Give its file, or "
+            "a file of boxes."
         )
     if isinstance(source, VideoFile):
         for folder in (source.path.absolute().parent, source.path.absolute().parent.parent):
@@ -259,43 +298,37 @@ def recommended(bundle: Bundle, source: VideoSource) -> Path:
                 return folder
     raise DetectorError(
         f"{source}: a rendered scene must have {TRACKS} or {ACTORS} beside it or in the folder above; it has neither. Give "
-        "a detector, or boxes."
+        "a detector, or a file of boxes."
     )
 
 
 def _header(source: VideoSource, facts: VideoFacts, bundle: Bundle, settings: WatchSettings) -> Header:
-    duration_s = (
-        None if facts.duration_s is None or isinstance(source, LiveStream) else float(facts.duration_s)
-    )
+    duration_s = None if isinstance(source, LiveStream) else facts.duration_s
     return Header(
-        model=ModelFacts(name=plain_name(bundle.card.name), fingerprint=bundle.fingerprint),
+        model=ModelFacts(name=printable(bundle.card.name), fingerprint=bundle.fingerprint),
         classes=bundle.classes,
         source=SourceFacts(
             video=video_name(source),
-            address=plain_name(str(source)),
+            address=printable(str(source)),
             rows=facts.rows,
             cols=facts.cols,
             frame_rate=str(facts.frame_rate),
-            duration_s=duration_s,
+            duration_s=None if duration_s is None else float(duration_s),
         ),
-        every_s=settings.every_s,
+        every_s=bundle.card.every_s if settings.every_s is None else settings.every_s,
         threshold=bundle.usual.threshold(settings.threshold),
         min_probability=settings.min_probability,
     )
 
 
-def _rhythm(header: Header, bundle: Bundle, finder: BoxFinder) -> Rhythm:
+def _rhythm(header: Header, bundle: Bundle, *, link_steps: int = 1, end_s: Fraction | None = None) -> Rhythm:
+    if header.source.duration_s is not None:
+        end_s = exact(header.source.duration_s)
     return Rhythm(
         every_s=exact(header.every_s),
         shape=bundle.needs.shape,
         frame_rate=bundle.needs.frame_rate or header.source.rate,
         short_side_px=bundle.needs.short_side_px,
-        link_steps=LINK_STEPS if finder.links_between else 1,
-        end_s=None if header.source.duration_s is None else exact(header.source.duration_s),
+        link_steps=link_steps,
+        end_s=end_s,
     )
-
-
-def _rows(looks: Looks) -> LookRows:
-    judged, rank = looks.judged, looks.calibrated.rank
-    log_trust = torch.zeros_like(rank) if judged.log_trust is None else judged.log_trust
-    return LookRows(judged.network, judged.together, rank, log_trust)

@@ -1,14 +1,11 @@
-"""Who is shown where between two key times.
+"""`annotated.mp4`: the video with a box and a label around every actor. Cyan is known, yellow is novel.
 
-An actor seen at both goes evenly from one box to the other. One seen at a single key time is shown for half the
-usual step on each side of it, and so is everybody where key times lie further apart than usual. What is said of an
-actor, and its colour, changes at key times only.
+*Between key times* a box moves evenly from one key time to the next. An actor seen at a single key time is shown for half
+the usual step on each side of it, and so is everybody where key times lie further apart than usual. Colours and labels are
+those of the last key time and change at key times only, so nothing flickers.
 
-`annotated.mp4`: the video with a box and a label around every actor. Cyan is known, yellow is novel.
-
-Boxes go evenly from key time to key time (see `between`). Colours and words are those of the last key time and
-change at key times only, so nothing flickers in between. Every line has a dark rim and every word a dark plate:
-both are legible on any background. Novel actors are also named so in words, for those who do not see the colours.
+*Drawing.* Every line has a dark rim and every word a dark plate, so both are legible on any background. The label says
+"novel" too, for people who cannot tell the colours apart.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,14 +31,14 @@ _SAME_INSTANT_S = float(SAME_INSTANT_S)
 
 
 class ShownActor(NamedTuple):
-    """An actor as judged at a key time, and the box at the time asked for."""
+    """An actor as judged at a key time, and its box at the time of the frame."""
 
     actor: SeenActor
     box_xyxy_unit: Box
 
 
 class Screen:
-    """The actors on screen at one time after another; two moments are held, however many there are."""
+    """The actors on screen at one time after another; it holds two moments, however many there are."""
 
     def __init__(self, moments: Iterable[Moment], *, every_s: float) -> None:
         self._moments: Iterator[Moment] = iter(moments)
@@ -51,7 +48,7 @@ class Screen:
         self._latest_s = 0.0
 
     def at(self, time_s: float) -> list[ShownActor]:
-        """The actors at a time, by track id; times must not go back."""
+        """Return the actors at a time, by track id; times must not go back."""
         if time_s < self._latest_s:
             raise RangeError(f"times must not go back; {time_s:g} s follows {self._latest_s:g} s.")
         self._latest_s = time_s
@@ -63,7 +60,7 @@ class Screen:
 def shown_between(
     before: Moment | None, after: Moment | None, time_s: float, *, every_s: float
 ) -> list[ShownActor]:
-    """The actors at a time between two key times, by track id; either may be missing."""
+    """Return the actors at a time between two key times, by track id; either moment may be missing."""
     earlier = {} if before is None else {actor.track_id: actor for actor in before.actors}
     later = {} if after is None else {actor.track_id: actor for actor in after.actors}
     shown: dict[int, ShownActor] = {}
@@ -110,12 +107,12 @@ KNOWN_RGB, NOVEL_RGB = _rgb(CYAN), _rgb(YELLOW)
 def write_annotated(
     path: Path, frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header, rate: Fraction
 ) -> int:
-    """Writes the video, frame by frame; returns how many there are. It appears whole or not at all.
+    """Write the video frame by frame and return the number of frames. The file appears whole or not at all.
 
     Args:
-        path: the file to be, `.mp4`.
+        path: the `.mp4` file to write.
         frames: times and images in their order, `rate` of them per second.
-        moments: in the order of their key times; they are asked for as the frames need them.
+        moments: in the order of their key times; read as the frames need them.
         header: of the moments.
         rate: frames per second.
 
@@ -140,7 +137,7 @@ def write_annotated(
 def annotated_frames(
     frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header
 ) -> Iterator[Image]:
-    """Each frame with its actors drawn into a copy of it."""
+    """Yield a copy of each frame with its actors drawn in."""
     screen = Screen(moments, every_s=header.every_s)
     for time_s, image in frames:
         drawn = image.copy()
@@ -149,7 +146,7 @@ def annotated_frames(
 
 
 def draw_actors(image: Image, actors: Iterable[ShownActor], *, view: View) -> None:
-    """Draws a box and a label of each actor into the image itself."""
+    """Draw a box and a label for each actor into the image."""
     style = _style(image.shape[0], image.shape[1])
     shown = list(actors)
     places = [_pixels(image, each.box_xyxy_unit) for each in shown]
@@ -192,7 +189,7 @@ def _colour(shown: ShownActor) -> Rgb:
 
 
 def _label(shown: ShownActor, view: View) -> tuple[str, ...]:
-    """Number and decision, then the likeliest actions; an actor who is known is called by its actions alone."""
+    """The track number, "novel" for a novel actor, and the likeliest actions."""
     actions = shown.actor.judged(view).actions
     lines = [f"{_short(each.action)} {100 * each.probability:.0f}%" for each in actions[:MOST_ACTIONS]]
     number = f"#{shown.actor.track_id}"
@@ -221,7 +218,7 @@ def _draw_box(image: Image, box: _Area, colour: Rgb, style: _Style) -> None:
 
 
 def _outline(image: Image, area: _Area, width: int, colour: Rgb) -> None:
-    """Lines of this width inside the area's four sides; what lies outside the image is left out."""
+    """Lines of this width along the inside of the area, clipped to the image."""
     left, top = max(area.left, 0), max(area.top, 0)
     right, bottom = max(area.right, 0), max(area.bottom, 0)
     image[top : top + width, left:right] = colour
@@ -231,7 +228,7 @@ def _outline(image: Image, area: _Area, width: int, colour: Rgb) -> None:
 
 
 class _Plate(NamedTuple):
-    """A label ready to be laid on: its own light, and how much of what lies beneath shines through."""
+    """A rendered label: its own light, and the share of the image that shines through."""
 
     light: Float[np.ndarray, "rows cols 3"]
     through: Float[np.ndarray, "rows cols 1"]
@@ -239,7 +236,7 @@ class _Plate(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _plate(lines: tuple[str, ...], colour: Rgb, capital_px: int) -> _Plate:
-    """Words on a dark plate with a bar of the actor's colour; the first line is in that colour too."""
+    """Words on a dark plate with a bar in the actor's colour; the first line has that colour too."""
     texts = [text_alpha(line, float(capital_px)) for line in lines]
     pad, bar = max(2, capital_px // 3), max(2, capital_px // 4)
     wide = bar + 2 * pad + max(text.shape[1] for text in texts)
@@ -259,7 +256,7 @@ def _plate(lines: tuple[str, ...], colour: Rgb, capital_px: int) -> _Plate:
 
 
 def _draw_plate(image: Image, box: _Area, plate: _Plate, *, style: _Style, taken: list[_Area]) -> _Area:
-    """Above the box where there is room, else in it; past another plate that lies there already."""
+    """Draw the plate above its box if there is room, else inside it, beside plates drawn before."""
     rows, cols = image.shape[:2]
     high, wide = min(plate.light.shape[0], rows), min(plate.light.shape[1], cols)
     left = min(max(box.left, 0), cols - wide)
@@ -271,9 +268,9 @@ def _draw_plate(image: Image, box: _Area, plate: _Plate, *, style: _Style, taken
 
 
 def _free(area: _Area, rows: int, taken: list[_Area]) -> _Area:
-    """The area, moved past those that are taken as little as can be; where no room is left, as it was.
+    """Move the area as little as possible so that it meets no taken one; leave it where it is if there is no room.
 
-    Down counts twice as far as up: below lies the actor.
+    Moving down counts double, because the actor is below.
     """
     high = area.bottom - area.top
     tops = [area.top, *(other.top - high for other in taken), *(other.bottom for other in taken)]
@@ -283,7 +280,7 @@ def _free(area: _Area, rows: int, taken: list[_Area]) -> _Area:
 
 
 def _even(image: Image) -> UInt8[np.ndarray, "even_rows even_cols 3"]:
-    """The image with its last row or column repeated where their number is odd, as 4:2:0 needs it."""
+    """Repeat the last row or column where their number is odd, as 4:2:0 video requires."""
     rows, cols = image.shape[:2]
     return (
         np.pad(image, ((0, rows % 2), (0, cols % 2), (0, 0)), mode="edge") if rows % 2 or cols % 2 else image

@@ -1,16 +1,8 @@
-"""What exported files say of an actor, and when.
+"""What was seen, in the formats of other tools: AVA's CSV, COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
 
-What is said is what decided: the track so far, or the key time alone, as the threshold says. Novel actors bear a
-class of their own, `novel`, beside the known actions above the least probability, if any; a known actor without such
-an action is a `person`. Frames are those on screen at the key times.
-
-`ava.csv`: what was seen as detections in AVA's format, and the label map its action ids refer to.
-
-CVAT for video 1.1: an XML file with a track per actor.
-
-What was seen, in the formats of annotation tools: COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
-
-See `labels` for what is said of an actor, and when.
+An actor's labels come from the judgement that decides: the track so far, or the key time alone, as the threshold says. A
+novel actor has the label `novel` beside its known actions, if any; a known actor without an action is a `person`. Frames
+are those on screen at the key times.
 """
 
 import csv
@@ -31,14 +23,14 @@ PERSON = "person"
 
 
 class Label(NamedTuple):
-    """A class and how sure it is."""
+    """A class and its confidence."""
 
     name: str
     confidence: float
 
 
 def novel_label(header: Header) -> str:
-    """What novel actors are called: `novel`, with a star where a known class is called so already."""
+    """Return the label of novel actors: `novel`, with a star if a known class has that name."""
     name = "novel"
     while name in header.classes:
         name += "*"
@@ -46,7 +38,7 @@ def novel_label(header: Header) -> str:
 
 
 def labels_of(actor: SeenActor, header: Header) -> tuple[Label, ...]:
-    """The classes of an actor, at least one: its known actions, and novel with its novelty if it was decided so."""
+    """Return the labels of an actor, at least one: its known actions, and `novel` with its novelty if it is novel."""
     actions = actor.judged(header.threshold.view).actions
     labels = [Label(each.action, each.probability) for each in actions]
     if actor.is_novel:
@@ -55,15 +47,15 @@ def labels_of(actor: SeenActor, header: Header) -> tuple[Label, ...]:
 
 
 def frame_number(key_time_s: float, header: Header) -> int:
-    """The frame on screen at a key time, counted from 0 at the source's frame rate."""
+    """Return the number of the frame on screen at a key time, from 0, at the source's frame rate."""
     return math.floor((exact(key_time_s) + SAME_INSTANT_S) * header.source.rate)
 
 
 def write_ava(path: Path, header: Header, moments: Iterable[Moment]) -> None:
-    """Rows `video,time,x1,y1,x2,y2,action,score`: one per actor and known action above the least probability.
+    """Write rows `video,time,x1,y1,x2,y2,action,score`: one per actor and reported action.
 
-    Boxes are in parts of the frame, and the score is the probability by the judgement that decides. A key time
-    without such a row is there as `video,time` alone.
+    Boxes are fractions of the frame's size, and the score is the probability by the judgement that decides. A key time
+    without such a row appears as `video,time` alone.
     """
     action_id = action_ids(header)
 
@@ -77,7 +69,7 @@ def write_ava(path: Path, header: Header, moments: Iterable[Moment]) -> None:
 
 
 def action_ids(header: Header) -> dict[str, int]:
-    """The id of each class: AVA's own where all classes are AVA's, else its place in the header, from 1."""
+    """Return the id of each class: AVA's own if all classes are AVA's, else its place in the header, from 1."""
     published = {name: number for number, name in AVA_80.items()}
     if published.keys() >= set(header.classes):
         return {name: published[name] for name in header.classes}
@@ -85,13 +77,12 @@ def action_ids(header: Header) -> dict[str, int]:
 
 
 def write_label_map(path: Path, header: Header) -> None:
-    """The header's classes and their ids as AVA lists classes (.pbtxt)."""
+    """Write the header's classes and their ids in AVA's label map format (.pbtxt)."""
     entries = [
         f"item {{\n  name: {_quoted(name)}\n  id: {number}\n}}\n"
         for name, number in action_ids(header).items()
     ]
-    text = "".join(entries)
-    write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    write_file(path, "".join(entries))
 
 
 def _rows(moment: Moment, header: Header, action_id: dict[str, int]) -> list[list[str]]:
@@ -113,7 +104,7 @@ def _time(moment: Moment) -> str:
 
 
 def _quoted(name: str) -> str:
-    """The name in the quotation marks it does not hold itself; in a text protocol buffer both kinds will do."""
+    """Quote the name with the quotation marks it does not contain; a text protocol buffer takes both kinds."""
     escaped = name.replace("\\", "\\\\")
     return f"'{escaped}'" if '"' in name and "'" not in name else '"' + escaped.replace('"', '\\"') + '"'
 
@@ -122,7 +113,7 @@ class _Place(NamedTuple):
     frame: int
     box_px: Box
     actor: SeenActor | None
-    """None ends the track: the actor is no longer there."""
+    """None ends the track: the actor has left."""
 
 
 def write_cvat(path: Path, header: Header, moments: Iterable[Moment]) -> None:
@@ -171,12 +162,12 @@ def _annotations(header: Header, tracks: Mapping[int, Sequence[_Place]], num_fra
 
 
 def _add_box(track: Element, place: _Place, header: Header, marks: Sequence[str]) -> None:
-    said = set() if place.actor is None else {label.name for label in labels_of(place.actor, header)}
+    names = set() if place.actor is None else {label.name for label in labels_of(place.actor, header)}
     corners = zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.3f}" for value in place.box_px), strict=True)
     state = {"keyframe": "1", "outside": "1" if place.actor is None else "0", "occluded": "0"}
     box = SubElement(track, "box", {"frame": str(place.frame), **state, **dict(corners), "z_order": "0"})
     for mark in marks:
-        SubElement(box, "attribute", name=mark).text = "true" if mark in said else "false"
+        SubElement(box, "attribute", name=mark).text = "true" if mark in names else "false"
 
 
 def _add_meta(root: Element, header: Header, marks: Sequence[str], num_frames: int) -> None:
@@ -223,9 +214,9 @@ _VIAME_COLUMNS = (
 
 
 def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
-    """COCO with videos, as KWCOCO and CocoVID read it: an image per key time, an annotation per actor and class.
+    """Write COCO with videos, as KWCOCO and CocoVID read it: an image per key time, an annotation per actor and label.
 
-    Annotations of one actor share `track_id`, and `score` is the class's probability or the novelty.
+    Annotations of one actor share `track_id`; `score` is the action's probability, or the novelty.
     """
     source = header.source
     names = list(dict.fromkeys((*header.classes, novel_label(header), PERSON)))
@@ -246,15 +237,14 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
                     number | {"category_id": category[label.name]} | _coco_actor(actor, header, label)
                 )
     content = {
-        "info": {"description": f"{source.video}, watched by {header.model.name}"},
+        "info": {"description": f"{source.video}, watched with {header.model.name}"},
         "videos": [_coco_video(header)],
         "categories": [{"id": number, "name": name} for name, number in category.items()],
         "tracks": [{"id": number, "name": f"actor {number}"} for number in sorted(tracks)],
         "images": images,
         "annotations": annotations,
     }
-    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-    write_file(path, lambda unfinished: unfinished.write_text(text + "\n", encoding="utf-8"))
+    write_file(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def _coco_video(header: Header) -> dict[str, Any]:
@@ -279,7 +269,7 @@ def _coco_actor(actor: SeenActor, header: Header, label: Label) -> dict[str, Any
 
 
 def write_viame(path: Path, header: Header, moments: Iterable[Moment]) -> None:
-    """VIAME CSV, which DIVE opens: a row per actor and key time, classes with confidences, novelty as attributes."""
+    """Write VIAME CSV, which DIVE opens: a row per actor and key time, labels with confidences, novelty as attributes."""
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -313,4 +303,4 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Header, Iterable[Moment]], None]]]
     "viame": ("viame.csv", write_viame),
     "cvat": ("cvat.xml", write_cvat),
 }
-"""By the name a user gives: the file and what writes it."""
+"""The file and its writer, by the name that `--export` takes."""

@@ -1,7 +1,7 @@
-"""`moments.jsonl`: a header, then one line of JSON per key time, on the disk before the next is begun.
+"""`moments.jsonl`: a header, then one line of JSON per key time, on disk before the next begins.
 
-A kill loses at most the line under way. A last line without its end was cut off; readers leave it out and say so,
-and whoever resumes cuts it away.
+A kill loses at most the line being written. A last line without its end was cut off; readers leave it out and report its
+number, and resuming removes it.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import IO, TypeVar
 
 from pydantic import ValidationError
 
-from mule.core.errors import AnnotationError, MuleError, RangeError
+from mule.core.errors import AnnotationError, FileError, MuleError, RangeError
+from mule.core.files import os_reason
 from mule.core.text_rows import shown
 from mule.watching.moments import FORMAT, VERSION, Header, Moment, Record, problems_of
 
@@ -22,22 +23,24 @@ _MOST_PROBLEMS = 5
 
 
 class MomentsFile:
-    """A file of moments, open for reading as often as wanted, one moment in memory at a time."""
+    """A file of moments. Iterate over it as often as you like; one moment is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the header.
+        """Read the header.
 
         Raises:
-            AnnotationError: there is no such file, or it is none of moments, or of another version.
+            AnnotationError: the file is missing, is no file of moments, or has another version.
         """
         self.path = path
         self.cut_line: int | None = None
-        """The number of a last line that was cut off and left out; known once the moments have been read."""
+        """The number of a last line that was cut off; known once the moments have been read."""
         lines = _whole_lines(self)
         _, first = next(lines, (1, None))
         lines.close()
         if first is None:
-            raise AnnotationError(f"{path}, line 1: must be the header of a file of moments; there is none.")
+            raise AnnotationError(
+                f"{path}, line 1: must be the header of a file of moments; the file is empty."
+            )
         self.header = _header(path, first)
 
     def __iter__(self) -> Iterator[Moment]:
@@ -50,20 +53,20 @@ class MomentsFile:
             if moment.key_time_s <= latest_s:
                 problems.append(f"key times must rise; {moment.key_time_s:g} s follows {latest_s:g} s")
             if problems:
-                raise AnnotationError(f"{self.path}, line {number}: {_told(problems)}.")
+                raise AnnotationError(f"{self.path}, line {number}: {_joined(problems)}.")
             latest_s = moment.key_time_s
             yield moment
 
 
 class MomentsWriter:
-    """Moments on their way to a file, each on the disk when `write` returns."""
+    """Writes moments to a file; each is on disk when `write` returns."""
 
     def __init__(self, file: IO[bytes], header: Header, latest_s: float | None = None) -> None:
-        """Goes on where the file ends; see `create_moments` and `resume_moments`."""
+        """Continue at the end of the file; see `create_moments` and `resume_moments`."""
         self._file = file
         self._header = header
         self.latest_s = latest_s
-        """The last key time in the file; None while there is none."""
+        """The last key time in the file; None if there is none yet."""
 
     def __enter__(self) -> "MomentsWriter":
         return self
@@ -72,25 +75,30 @@ class MomentsWriter:
         self._file.close()
 
     def write(self, moment: Moment) -> None:
-        """Adds one moment.
+        """Add one moment.
 
         Raises:
-            RangeError: it disagrees with the header, or does not come after the one before.
+            RangeError: the moment disagrees with the header, or does not follow the last one.
+            FileError: the file cannot be written.
         """
         problems = problems_of(moment, self._header)
         if self.latest_s is not None and moment.key_time_s <= self.latest_s:
             problems.append(f"key times must rise; {moment.key_time_s:g} s follows {self.latest_s:g} s")
         if problems:
-            raise RangeError(f"the moment at {moment.key_time_s:g} s: {_told(problems)}.")
-        _append(self._file, moment)
+            raise RangeError(f"the moment at {moment.key_time_s:g} s: {_joined(problems)}.")
+        try:
+            _append(self._file, moment)
+        except OSError as error:
+            raise _unwritable(Path(self._file.name), error) from None
         self.latest_s = moment.key_time_s
 
 
 def create_moments(path: Path, header: Header) -> MomentsWriter:
-    """A new file that holds the header.
+    """Create a file with the header.
 
     Raises:
-        MuleError: there is a file already, or none can be written there.
+        MuleError: the file exists already.
+        FileError: it cannot be written.
     """
     try:
         file = path.open("xb")
@@ -105,25 +113,27 @@ def create_moments(path: Path, header: Header) -> MomentsWriter:
 
 
 def resume_moments(path: Path, header: Header) -> MomentsWriter:
-    """The file, open behind its last whole line; what was cut off there is gone. Where there is none, a new one.
+    """Open the file after its last whole line, and remove what was cut off there; create it if it is missing.
 
     Raises:
-        AnnotationError: what is in the file cannot be read, or was watched otherwise than the header says.
-        MuleError: it cannot be written.
+        AnnotationError: the file cannot be read, or its header differs from this one.
+        FileError: it cannot be written.
     """
     end = _end_of_whole_lines(path)
     if not end:
         path.unlink(missing_ok=True)
         return create_moments(path, header)
-    there = MomentsFile(path)
-    differing = [name for name in Header.model_fields if getattr(there.header, name) != getattr(header, name)]
+    earlier = MomentsFile(path)
+    differing = [
+        name for name in Header.model_fields if getattr(earlier.header, name) != getattr(header, name)
+    ]
     if differing:
         raise AnnotationError(
-            f"{path}: must have been watched as it is to be resumed; {', '.join(differing)} differ. Choose another "
-            "folder for the result."
+            f"{path}: a result must be resumed with the settings it began with; {', '.join(differing)} differ. Use the "
+            "same settings, or choose another folder."
         )
     latest_s = None
-    for moment in there:
+    for moment in earlier:
         latest_s = moment.key_time_s
     try:
         file = path.open("r+b")
@@ -150,12 +160,11 @@ def _whole_lines(file: MomentsFile) -> Generator[tuple[int, bytes], None, None]:
                     return
                 yield number, line
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise AnnotationError(f"{file.path}: must be a file that can be read; {reason}.") from None
+        raise AnnotationError(f"{file.path}: cannot be read: {os_reason(error)}.") from None
 
 
 def _end_of_whole_lines(path: Path) -> int:
-    """How many bytes of the file are whole lines; 0 where there is no file."""
+    """How many bytes of the file are whole lines; 0 if there is no file."""
     end = 0
     try:
         with path.open("rb") as lines:
@@ -170,8 +179,8 @@ def _end_of_whole_lines(path: Path) -> int:
 
 def _header(path: Path, text: bytes) -> Header:
     try:
-        found = json.loads(text)
-        kind, version = found["format"], found["version"]
+        header = json.loads(text)
+        kind, version = header["format"], header["version"]
     except (ValueError, RecursionError, LookupError, TypeError):
         kind, version = None, None
     if kind != FORMAT:
@@ -195,13 +204,13 @@ def _parsed(kind: type[AnyRecord], path: Path, line: int, text: bytes) -> AnyRec
             f"{'.'.join(map(str, each['loc'])) or 'the line'}: {each['msg'].removesuffix('.')}"
             for each in error.errors(include_url=False)
         ]
-        raise AnnotationError(f"{path}, line {line}: {_told(problems)}.") from None
+        raise AnnotationError(f"{path}, line {line}: {_joined(problems)}.") from None
 
 
-def _told(problems: list[str]) -> str:
+def _joined(problems: list[str]) -> str:
     more = len(problems) - _MOST_PROBLEMS
     return "; ".join(problems[:_MOST_PROBLEMS]) + (f"; and {more} more like these" if more > 0 else "")
 
 
-def _unwritable(path: Path, error: OSError) -> MuleError:
-    return MuleError(f"{path}: moments cannot be written; {(error.strerror or str(error)).lower()}.")
+def _unwritable(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path}: cannot be written: {os_reason(error)}. Moments before this one are safe.")

@@ -1,10 +1,8 @@
-"""What the page knows: moments as compact lists, pictures as data addresses. Nothing here is HTML.
+"""`report.html`: one page that opens from disk and loads nothing but, if it is large, the video beside it.
 
-`report.html`: one page that opens from disk, with nothing from outside it but, perhaps, the video beside it.
-
-The page holds its style, its script and its content. A content security policy lets run that one script, by its
-digest, and nothing else. Names from files are in the content alone, which is data, and the script only ever writes
-them as text.
+The page holds its style, its script and its content: moments as compact lists, pictures as data addresses. A content
+security policy allows that one script, by its digest, and nothing else. Names from files appear in the content alone, which
+is data, and the script only ever writes them as text.
 """
 
 import base64
@@ -22,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mule.core.errors import AnnotationError, MuleError
-from mule.core.files import write_file
+from mule.core.files import os_reason, write_file
 from mule.watching.moments import (
     ActionEvidence,
     ActionOpinion,
@@ -32,56 +30,48 @@ from mule.watching.moments import (
     Moment,
     RememberedActor,
     SeenActor,
+    novelty_in_words,
     novelty_of,
-    plain_name,
-    said_of,
+    printable,
 )
-from mule.watching.outputs.thumbnails import Thumbnail
+from mule.watching.thumbnails import Thumbnail, ThumbnailArchive
 
 MOST_REASONS = 20_000
-"""Of more looks than this the reasons of the most novel ones are in the page; all are in moments.jsonl."""
+"""The page has the reasons of this many looks, the most novel ones; moments.jsonl has all of them."""
 
 MOST_PICTURE_BYTES = 500_000
 _PICTURE_KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 
 
 class Pictures:
-    """Pictures of remembered actors, each in the page once. Names cannot leave the folder."""
+    """Pictures of remembered actors, each in the page once."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = None if folder is None else folder.resolve()
+    def __init__(self, archive: ThumbnailArchive | None) -> None:
+        self._archive = archive
         self._number: dict[str, int | None] = {}
         self.addresses: list[str] = []
 
     def number(self, name: str | None) -> int | None:
-        """The place of a picture in `addresses`; None where there is no such file or no folder.
+        """Return the place of a picture in `addresses`; None if there is no such picture.
 
         Raises:
-            AnnotationError: the name leads out of the folder, or to something that is no small PNG or JPEG.
+            AnnotationError: the name leads out of the archive, or the file is no small PNG or JPEG.
         """
-        if name is None or self._folder is None:
+        if name is None or self._archive is None:
             return None
         if name not in self._number:
-            self._number[name] = self._added(name, self._folder)
+            content = self._archive.read(name)
+            self._number[name] = None if content is None else len(self.addresses)
+            if content is not None:
+                self.addresses.append(picture_address(content, f"{self._archive.path}, {name}"))
         return self._number[name]
-
-    def _added(self, name: str, folder: Path) -> int | None:
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder):
-            raise AnnotationError(
-                f"{folder}: thumbnails of remembered actors must lie in the folder; got {name!r}."
-            )
-        if not path.is_file():
-            return None
-        self.addresses.append(picture_address(path.read_bytes(), str(path)))
-        return len(self.addresses) - 1
 
 
 def picture_address(content: bytes, place: str) -> str:
-    """A PNG or JPEG as a data address.
+    """Return a PNG or JPEG as a data address.
 
     Raises:
-        AnnotationError: it is neither, or large; the message names the place.
+        AnnotationError: it is neither, or too large; the message names the place.
     """
     kinds = [kind for begin, kind in _PICTURE_KINDS.items() if content.startswith(begin)]
     if not kinds or len(content) > MOST_PICTURE_BYTES:
@@ -93,18 +83,22 @@ def picture_address(content: bytes, place: str) -> str:
 
 
 def page_content(
-    header: Header, moments: Iterable[Moment], *, thumbnails: Sequence[Thumbnail], memory: Path | None
+    header: Header,
+    moments: Iterable[Moment],
+    *,
+    thumbnails: Sequence[Thumbnail],
+    remembered: ThumbnailArchive | None,
 ) -> dict[str, Any]:
-    """All that the page shows but the video. Numbers that decide are exact; others are rounded.
+    """Return all that the page shows except the video. Numbers that decide are exact; others are rounded.
 
     Args:
         header: of the moments.
         moments: in the order of their key times.
         thumbnails: of the most novel looks.
-        memory: the folder of remembered actors' thumbnails; None shows none.
+        remembered: thumbnails of remembered actors; None shows none.
     """
     seen = list(moments)
-    pictures = Pictures(memory)
+    pictures = Pictures(remembered)
     explained = _explained(header, seen)
     tracks: dict[int, list[dict[str, Any]]] = {}
     for at, moment in enumerate(seen):
@@ -131,7 +125,7 @@ def page_content(
 
 
 def _explained(header: Header, moments: Sequence[Moment]) -> set[tuple[int, int]] | None:
-    """The looks whose reasons are shown; None for all."""
+    """The looks whose reasons the page has; None for all."""
     looks = [
         (novelty_of(actor, header.threshold), at, actor.track_id)
         for at, moment in enumerate(moments)
@@ -148,7 +142,7 @@ def _look(at: int, actor: SeenActor, header: Header) -> dict[str, Any]:
         "at": at,
         "box": [round(value, 4) for value in actor.box_xyxy_unit],
         "novelty": novelty,
-        "said": said_of(novelty, header.threshold),
+        "said": novelty_in_words(novelty, header.threshold),
         "looks": actor.num_looks,
         "does": [[each.action, *map(_short, _masses(each))] for each in actor.judged(view).actions],
         "now": _scores(actor.now),
@@ -190,14 +184,14 @@ def _remembered(actor: RememberedActor, pictures: Pictures) -> dict[str, Any]:
     }
 
 
-def _contributor(found: Contributor) -> dict[str, Any]:
-    box = None if found.box_xyxy_unit is None else [round(value, 4) for value in found.box_xyxy_unit]
+def _contributor(most: Contributor) -> dict[str, Any]:
+    box = None if most.box_xyxy_unit is None else [round(value, 4) for value in most.box_xyxy_unit]
     return {
-        "kind": found.kind,
-        "name": found.name,
-        "share": _short(found.share),
-        "by": found.found_by,
-        "id": found.track_id,
+        "kind": most.kind,
+        "name": most.name,
+        "share": _short(most.share),
+        "by": most.found_by,
+        "id": most.track_id,
         "box": box,
     }
 
@@ -214,11 +208,11 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 @dataclass(frozen=True)
 class PageVideo:
-    """The video a page shows: within it if it is small, else by its path from the page."""
+    """The video of a page: inside it if it is small, else by its path from the page."""
 
     path: Path
     has_boxes: bool = False
-    """Whether boxes are drawn into the pictures already; then the page draws none but that of the chosen actor."""
+    """Whether the frames have boxes already; then the page draws only that of the selected actor."""
     most_bytes_within: int = SMALL_VIDEO_BYTES
 
 
@@ -229,30 +223,30 @@ def write_page(
     *,
     video: PageVideo | None = None,
     thumbnails: Sequence[Thumbnail] = (),
-    memory: Path | None = None,
+    remembered: ThumbnailArchive | None = None,
 ) -> None:
-    """Writes the page, the whole of it or none.
+    """Write the page, whole or not at all.
 
     Args:
-        path: the file to be.
+        path: the file to write.
         header: of the moments.
         moments: in the order of their key times.
-        video: what to show behind the boxes; None shows boxes on plain ground.
+        video: what to show behind the boxes; None shows boxes on a plain background.
         thumbnails: of the most novel looks.
-        memory: the folder of remembered actors' thumbnails; a thumbnail that is not there is not shown.
+        remembered: thumbnails of remembered actors; a missing one is not shown.
 
     Raises:
-        AnnotationError: a thumbnail leads out of its folder, or is no picture; or the page cannot be written.
-        MuleError: there is no such video.
+        AnnotationError: a thumbnail leads out of its archive, or is no picture.
+        FileError: the page cannot be written.
+        MuleError: the video cannot be read.
     """
-    content = page_content(header, moments, thumbnails=thumbnails, memory=memory)
+    content = page_content(header, moments, thumbnails=thumbnails, remembered=remembered)
     content["video"] = None if video is None else _video(video, path)
-    text = page_text(content, title=f"{header.source.video} · MULE")
-    write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    write_file(path, page_text(content, title=f"{header.source.video} · MULE"))
 
 
 def page_text(content: dict[str, Any], *, title: str) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     style, script = _part("page.css"), _part("page.js")
     parts = {
         "title": html.escape(title),
@@ -265,7 +259,7 @@ def page_text(content: dict[str, Any], *, title: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is loaded but data held in the page and the video beside it; nothing runs but the page's script."""
+    """Load nothing but data in the page and the video beside it; run nothing but the page's script."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -297,13 +291,11 @@ def _video(video: PageVideo, page: Path) -> dict[str, Any]:
     try:
         size = video.path.stat().st_size
         kind = _VIDEO_KINDS.get(video.path.suffix.lower(), "")
-        shown: dict[str, Any] = {"name": plain_name(video.path.name), "boxes": video.has_boxes, "kind": kind}
+        shown: dict[str, Any] = {"name": printable(video.path.name), "boxes": video.has_boxes, "kind": kind}
         if kind and size <= video.most_bytes_within:
             return shown | {"bytes": base64.b64encode(video.path.read_bytes()).decode()}
     except OSError as error:
-        raise MuleError(
-            f"{video.path}: the page's video cannot be read; {error.strerror or error}."
-        ) from None
+        raise MuleError(f"{video.path}: the page's video cannot be read: {os_reason(error)}.") from None
     relative = os.path.relpath(video.path.absolute(), page.absolute().parent)
     # "./" before it: a name with a colon is not a scheme
     return shown | {"src": "./" + quote(relative.replace(os.sep, "/"), errors="surrogateescape")}

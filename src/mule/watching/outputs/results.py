@@ -1,14 +1,12 @@
-"""The frames of a source at an even rate, one at a time, each as it is on screen.
+"""The folder of a result: moments as they are found, and everything made of them in the end.
 
-The folder of a result: moments as they come, and all that is made of them in the end.
-
-DIR/moments.jsonl                 every moment, on the disk before the next is begun
-resume.*.safetensors          what `--resume` goes on from
-keyframes.mp4                 of a live source, which cannot be watched again: its key frames
-ava.csv, ava.pbtxt            detections in AVA's format
-annotated.mp4                 the video with boxes and labels
-report.html, summary.txt      for people
-coco.json, viame.csv, cvat.xml   if they were asked for
+DIR/moments.jsonl                 every moment, on disk before the next begins
+    resume.*.safetensors          what `--resume` continues from
+    keyframes.mp4                 the key frames of a source that can be read only once
+    ava.csv, ava.pbtxt            detections in AVA's format
+    annotated.mp4                 the video with boxes and labels
+    report.html, summary.txt      for people
+    coco.json, viame.csv, cvat.xml   on request
 """
 
 import json
@@ -24,16 +22,15 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mule.core.errors import AnnotationError, MuleError, RangeError
-from mule.core.files import write_file
-from mule.training.checkpoint import weights_file
+from mule.core.errors import AnnotationError, FileError, MuleError, RangeError
+from mule.core.files import os_reason, write_file
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
 from mule.video.decode import RgbConverter
 from mule.video.encode import VideoWriter
 from mule.video.reading import open_frames, read_clips, video_facts
-from mule.video.sources import DecodeReport, LiveStream, VideoFile, VideoSource, video_source
+from mule.video.sources import DecodeReport, FrameStream, LiveStream, VideoFile, VideoSource, video_source
 from mule.video.transforms import resized
-from mule.watching.engine.watch import Watch
+from mule.watching.engine.watch import Watcher
 from mule.watching.moments import Moment
 from mule.watching.outputs.annotating import write_annotated
 from mule.watching.outputs.exports import EXPORTS, write_ava, write_label_map
@@ -45,30 +42,7 @@ from mule.watching.outputs.moments_file import (
 )
 from mule.watching.outputs.page import PageVideo, write_page
 from mule.watching.outputs.summary import Summary, summarise, write_summary
-from mule.watching.outputs.thumbnails import NovelThumbnails, Thumbnail
-
-
-def frames_at_rate(
-    source: str | Path | VideoSource, rate: Fraction, *, report: DecodeReport | None = None
-) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
-    """Times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
-
-    A frame that stays on screen for several of these times is handed out again; it must not be written to.
-    """
-    with open_frames(video_source(source), report) as frames:
-        convert = RgbConverter(frames.first_frame, frames.report)
-        number = 0
-        picture = frames.next_picture()
-        while picture is not None:
-            following = frames.next_picture()
-            until_s = frames.report.end_s if following is None else following.time_s
-            image = None
-            while until_s is not None and number / rate + SAME_INSTANT_S < until_s:
-                image = convert(picture.decoded()) if image is None else image
-                yield float(number / rate), image
-                number += 1
-            picture = following
-
+from mule.watching.thumbnails import NovelThumbnails, Thumbnail, ThumbnailArchive
 
 MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "moments.jsonl",
@@ -80,18 +54,18 @@ MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "keyframes.mp4",
 )
 WRITTEN = (AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES, *(name for name, _ in EXPORTS.values()))
-"""What is written beside the moments, over what a result had before."""
+"""Files written beside the moments; they replace those of an earlier result."""
 PLAYED_CODECS = frozenset({"h264", "vp8", "vp9", "av1", "theora"})
 PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
-"""What browsers play; of anything else the page shows the annotated video."""
+"""What browsers play; for any other video the page shows the annotated one."""
 
 
-def recorded(watch: Watch, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
-    """The moments of a watch, each on the disk when it is handed out. Nothing is written before the first.
+def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
+    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first.
 
     Raises:
-        MuleError: a result is there already, or is of another watch, or cannot be written, or would be written over
-            files that are no part of one.
+        FileError: the result cannot be written.
+        MuleError: the folder holds another result, or files that a result would replace.
     """
     points = ResumePoints(folder)
     path = folder / MOMENTS
@@ -100,16 +74,16 @@ def recorded(watch: Watch, folder: Path, *, resumes: bool = False) -> Generator[
         writer: MomentsWriter | None = None
         frames: _KeyFrames | None = None
         if path.exists():
-            writer = files.enter_context(resume_moments(path, watch.header))
+            writer = files.enter_context(resume_moments(path, watcher.header))
             if writer.latest_s is not None:
-                watch.resume(points.read(key_time_s=writer.latest_s), after_s=writer.latest_s)
-        for moment in watch:
+                watcher.resume(points.read(key_time_s=writer.latest_s), after_s=writer.latest_s)
+        for moment in watcher:
             if writer is None:
                 _make(folder)
-                writer = files.enter_context(create_moments(path, watch.header))
-            if watch.is_live and frames is None:
-                frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watch))
-            points.write(watch.state, key_time_s=moment.key_time_s)
+                writer = files.enter_context(create_moments(path, watcher.header))
+            if frames is None and (watcher.is_live or isinstance(watcher.source, FrameStream)):
+                frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watcher))
+            points.write(watcher.state, key_time_s=moment.key_time_s)
             writer.write(moment)
             if frames is not None:
                 frames.add(moment)
@@ -122,22 +96,23 @@ def write_outputs(
     *,
     exports: Sequence[str] = (),
     has_video: bool = True,
-    memory: Path | None = None,
+    thumbnails: ThumbnailArchive | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Summary:
-    """All that is made of the moments in a folder.
+    """Write everything that is made of the moments in a folder.
 
     Args:
         folder: of the result.
-        source: what was watched; of a live source the key frames that were kept are shown instead.
+        source: what was watched; for a live source, the kept key frames are shown instead.
         exports: names of `EXPORTS`.
-        has_video: whether the annotated video is made.
-        memory: the folder of remembered actors' pictures.
-        told: hears what is being written.
+        has_video: whether to write the annotated video.
+        thumbnails: pictures of remembered actors (`Bundle.thumbnails`).
+        told: called with the name of each file before it is written.
 
     Raises:
         RangeError: there is no such export.
-        MuleError: something cannot be read or written.
+        FileError: a file cannot be written.
+        MuleError: the moments or the source cannot be read.
     """
     unknown = [name for name in exports if name not in EXPORTS]
     if unknown:
@@ -158,25 +133,30 @@ def write_outputs(
         told(ANNOTATED)
         _annotate(folder / ANNOTATED, shown, moments, until_s=summary.end_s)
     told(REPORT)
-    pictures = () if shown is None else _most_novel(shown, moments)
-    video = _page_video(folder, shown, has_annotated=has_video)
-    write_page(folder / REPORT, header, moments, video=video, thumbnails=pictures, memory=memory)
+    write_page(
+        folder / REPORT,
+        header,
+        moments,
+        video=_page_video(folder, shown, has_annotated=has_video),
+        thumbnails=() if shown is None else _most_novel(shown, moments),
+        remembered=thumbnails,
+    )
     return summary
 
 
 def _require_room(folder: Path, *, resumes: bool) -> None:
-    """Without moments nothing of a result's names may be there: it is somebody else's, perhaps the video to be watched."""
+    """Refuse to replace files that belong to no result, perhaps the video that is watched."""
     if (folder / MOMENTS).exists():
         if resumes:
             return
         raise MuleError(
-            f"{folder}: must not hold a result yet; it does. Say --resume, or choose another folder."
+            f"{folder}: must not hold a result yet; it does. Continue it (--resume), or choose another folder."
         )
     taken = [name for name in WRITTEN if (folder / name).exists()]
     if taken:
         raise MuleError(
-            f"{folder}: a folder without moments must not hold files that a result would replace; it has "
-            f"{', '.join(taken)}. Choose another folder."
+            f"{folder}: must not hold files that a result would replace; it has {', '.join(taken)} but no "
+            f"{MOMENTS}. Choose another folder."
         )
 
 
@@ -184,20 +164,19 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise MuleError(f"{folder}: must be a folder that results can be written to; {reason}.") from None
+        raise FileError(f"{folder}: cannot be written: {os_reason(error)}. Choose another folder.") from None
 
 
 class _KeyFrames:
-    """The key frames of a live source as a video of their own; where key times were dropped the last one stays.
+    """The key frames of a source that can be read only once, as a video; after a dropped key time the last one stays.
 
-    A resumed watch begins with what was kept before. Frames of a stream that comes back in another size are scaled.
+    A resumed watch starts with the frames kept before. Frames of a stream that returns in another size are scaled.
     """
 
-    def __init__(self, path: Path, watch: Watch) -> None:
-        header = watch.header
+    def __init__(self, path: Path, watcher: Watcher) -> None:
+        header = watcher.header
         size = (header.source.rows - header.source.rows % 2, header.source.cols - header.source.cols % 2)
-        self._watch, self._size = watch, size
+        self._watcher, self._size = watcher, size
         self._every_s = exact(header.every_s)
         self._video = VideoWriter(path, size, 1 / self._every_s)
         self._before = path if path.exists() else None
@@ -211,13 +190,13 @@ class _KeyFrames:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._video.__exit__(None)  # whatever ended the watch, what was seen is kept
+        self._video.__exit__(None)  # keep what was seen, however the watch ended
 
     def add(self, moment: Moment) -> None:
-        if self._watch.key_frame is None:
+        if self._watcher.key_frame is None:
             return
-        source = self._watch.header.source
-        frame = resized(self._watch.key_frame[None], (source.rows, source.cols))[0]
+        source = self._watcher.header.source
+        frame = resized(self._watcher.key_frame[None], (source.rows, source.cols))[0]
         image = frame.permute(1, 2, 0).numpy()[: self._size[0], : self._size[1]]
         until = round(exact(moment.key_time_s) / self._every_s) + 1
         for _ in range(max(1, until - self._count)):
@@ -229,16 +208,16 @@ class _KeyFrames:
 
 
 def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
-    """What can be looked at again: the source, or the key frames kept of a live one."""
+    """What can be read again: the source, or the key frames kept of it."""
     if (folder / KEY_FRAMES).is_file():
         return VideoFile(folder / KEY_FRAMES)
-    return None if isinstance(source, LiveStream) else source
+    return None if isinstance(source, LiveStream | FrameStream) else source
 
 
 def _annotate(path: Path, shown: VideoSource, moments: MomentsFile, *, until_s: float) -> None:
     header = moments.header
     rate = video_facts(shown).frame_rate
-    end_s = until_s + header.every_s  # a watch that was stopped has seen no more
+    end_s = until_s + header.every_s  # a watch that was stopped saw no more
     frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
     write_annotated(path, frames, moments, header=header, rate=rate)
 
@@ -253,8 +232,30 @@ def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool)
     return PageVideo(folder / ANNOTATED, has_boxes=True) if has_annotated else None
 
 
+def frames_at_rate(
+    source: str | Path | VideoSource, rate: Fraction, *, report: DecodeReport | None = None
+) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
+    """Yield the times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
+
+    A frame that stays on screen for several of these times is yielded again; do not write to it.
+    """
+    with open_frames(video_source(source), report) as frames:
+        convert = RgbConverter(frames.first_frame, frames.report)
+        number = 0
+        picture = frames.next_picture()
+        while picture is not None:
+            following = frames.next_picture()
+            until_s = frames.report.end_s if following is None else following.time_s
+            image = None
+            while until_s is not None and number / rate + SAME_INSTANT_S < until_s:
+                image = convert(picture.decoded()) if image is None else image
+                yield float(number / rate), image
+                number += 1
+            picture = following
+
+
 def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ...]:
-    """Pictures of the most novel looks: first which they are, then their frames, each read once."""
+    """Pictures of the most novel looks: choose them first, then read each of their frames once."""
     header = moments.header
     chosen = NovelThumbnails(header.threshold)
     for moment in moments:
@@ -282,33 +283,32 @@ _ABOUT = "about"
 
 
 class ResumePoints:
-    """The last two states of a watch, in the folder of its result."""
+    """The last two states of a watcher, in the folder of its result."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = [folder / f"resume.{slot}.safetensors" for slot in (0, 1)]
         self._slot = 0
 
     def write(self, state: Mapping[str, Tensor], *, key_time_s: float) -> None:
-        """Keeps the state after the moment at this time, in place of the older of the two."""
+        """Keep the state after the moment at this time, in place of the older of the two."""
         about = {_ABOUT: json.dumps({"format": RESUME_FORMAT, "key_time_s": key_time_s})}
-        write_file(
-            self._paths[self._slot], weights_file({name: each.clone() for name, each in state.items()}, about)
-        )
+        tensors = {name: each.clone().contiguous() for name, each in state.items()}
+        write_file(self._paths[self._slot], safetensors.torch.save(tensors, about))
         self._slot = 1 - self._slot
 
     def read(self, *, key_time_s: float) -> dict[str, Tensor]:
-        """The state after the moment at this time.
+        """Return the state after the moment at this time.
 
         Raises:
-            AnnotationError: there is none.
+            AnnotationError: it is missing.
         """
         for slot, path in enumerate(self._paths):
             if _key_time_s(path) == key_time_s:
                 self._slot = 1 - slot
                 return safetensors.torch.load_file(path)
         raise AnnotationError(
-            f"{self._paths[0].parent}: to go on, the state after the last moment ({key_time_s:g} s) must be there "
-            f"({self._paths[0].name} or {self._paths[1].name}); it is not. Watch anew into another folder."
+            f"{self._paths[0].parent}: to resume, {self._paths[0].name} or {self._paths[1].name} must hold the state after "
+            f"the last moment ({key_time_s:g} s); neither does. Watch again into another folder."
         )
 
 

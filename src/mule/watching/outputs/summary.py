@@ -1,11 +1,11 @@
-"""Who did what when, and who was novel, in words; and the same as the rows of a table."""
+"""`summary.txt`: who did what when, and who was novel, in words; and the same as the rows of a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mule.core.files import write_file
-from mule.watching.moments import Header, Moment, SeenActor, novelty_of, said_of
+from mule.watching.moments import Header, Moment, SeenActor, novelty_in_words, novelty_of
 from mule.watching.outputs.annotating import FURTHEST_STEPS
 
 TABLE_TITLES = ("actor", "seen", "does", "novel", "most novel")
@@ -15,7 +15,7 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class Span:
-    """From one key time to another; both belong to it."""
+    """A stretch of time from one key time to another, both included."""
 
     begin_s: float
     end_s: float
@@ -23,7 +23,7 @@ class Span:
 
 @dataclass
 class ActorSummary:
-    """What became of one actor over the whole source."""
+    """One actor over the whole source."""
 
     track_id: int
     seen: list[Span] = field(default_factory=list)
@@ -42,22 +42,22 @@ class ActorSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everybody who was seen, most novel first."""
+    """All actors of a source, most novel first."""
 
     header: Header
     actors: tuple[ActorSummary, ...]
     num_moments: int
     end_s: float
-    """The last key time; 0 where there is none."""
+    """The last key time; 0 if there is none."""
 
     @property
     def num_novel(self) -> int:
-        """Actors who were novel at some key time."""
+        """The number of actors who were novel at some key time."""
         return sum(actor.is_novel for actor in self.actors)
 
 
 def summarise(header: Header, moments: Iterable[Moment]) -> Summary:
-    """What was seen, actor by actor. Memory grows with actors and with what changes about them, not with time."""
+    """Summarise the moments, actor by actor. Memory grows with actors and their changes, not with time."""
     actors: dict[int, ActorSummary] = {}
     num_moments, end_s = 0, 0.0
     for moment in moments:
@@ -83,7 +83,7 @@ def _add(summary: ActorSummary, seen: SeenActor, time_s: float, header: Header) 
 
 
 def _extend(spans: list[Span], time_s: float, every_s: float) -> None:
-    """Adds a key time, to the last span if it follows on it."""
+    """Add a key time to the last span if it follows directly, else start a new span."""
     if spans and time_s - spans[-1].end_s <= FURTHEST_STEPS * every_s:
         spans[-1] = Span(spans[-1].begin_s, time_s)
     else:
@@ -91,7 +91,7 @@ def _extend(spans: list[Span], time_s: float, every_s: float) -> None:
 
 
 def summary_rows(summary: Summary, *, most: int = MOST_ROWS) -> list[tuple[str, ...]]:
-    """A row of `TABLE_TITLES` per actor, most novel first; where there are more than `most`, the last says so."""
+    """Return a row of `TABLE_TITLES` per actor, most novel first; a last row counts those beyond `most`."""
     rows = [
         (
             f"#{actor.track_id}",
@@ -107,41 +107,40 @@ def summary_rows(summary: Summary, *, most: int = MOST_ROWS) -> list[tuple[str, 
 
 
 def summary_text(summary: Summary) -> str:
-    """The summary in words."""
+    """Return the summary in words."""
     header, threshold = summary.header, summary.header.threshold
     decided = "all looks at an actor so far" if threshold.view == "so_far" else "each look alone"
     lines = [
         f"{_short(header.source.video)}: {_count(summary.num_moments, 'key time')} up to {_time(summary.end_s)}, "
-        f"watched by {header.model.name} ({header.model.fingerprint}).",
-        f"{_count(len(summary.actors), 'actor')} seen, {summary.num_novel} of them novel at some time.",
-        f"Novel: {_novelty_name(header)} above {threshold.value:g} ({threshold.name}: {threshold.meaning}), judged by "
-        f"{decided}.",
-        f"Actions are named from a probability of {header.min_probability:g} on.",
+        f"watched with {header.model.name} ({header.model.fingerprint}).",
+        f"{_count(len(summary.actors), 'actor')}, {summary.num_novel} of them novel at some time.",
+        f"Novel means that {_novelty_name(header)} is above {threshold.value:g} ({threshold.name}: {threshold.meaning}).",
+        f"It is judged by {decided}.",
+        f"An action is named when its probability is at least {header.min_probability:g}.",
     ]
     for title, is_novel in (("Novel", True), ("Known", False)):
         chosen = [actor for actor in summary.actors if actor.is_novel == is_novel]
         if chosen:
-            lines += ["", title, *(line for actor in chosen for line in _told(actor, header))]
+            lines += ["", title, *(line for actor in chosen for line in _lines(actor, header))]
     return "\n".join(lines) + "\n"
 
 
 def write_summary(path: Path, summary: Summary) -> None:
-    """`summary.txt`, the whole of it or none."""
-    text = summary_text(summary)
-    write_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    """Write `summary.txt`, whole or not at all."""
+    write_file(path, summary_text(summary))
 
 
-def _told(actor: ActorSummary, header: Header) -> list[str]:
+def _lines(actor: ActorSummary, header: Header) -> list[str]:
     lines = [f"  Actor {actor.track_id}, seen {_spans(actor.seen)}"]
     if actor.is_novel:
         lines.append(
             f"    novel {_spans(actor.novel)} ({actor.num_novel} of {_count(actor.num_looks, 'look')}), most at "
-            f"{_time(actor.most_novel_at_s)}: {said_of(actor.most_novel, header.threshold)}"
+            f"{_time(actor.most_novel_at_s)}: {novelty_in_words(actor.most_novel, header.threshold)}"
         )
     for name in _by_length(actor):
         lines.append(f"    {_short(name)} {_spans(actor.actions[name])}")
     if not actor.actions and not actor.is_novel:
-        lines.append("    known, but no action is likely enough to be named")
+        lines.append("    known, but no action is probable enough to be named")
     return lines
 
 
@@ -151,24 +150,24 @@ def _novelty_name(header: Header) -> str:
 
 
 def _by_length(actor: ActorSummary) -> list[str]:
-    """The actions, longest done first."""
+    """The actions, longest first."""
     total = {name: sum(each.end_s - each.begin_s for each in spans) for name, spans in actor.actions.items()}
     return sorted(total, key=lambda name: -total[name])
 
 
 def _spans(spans: Sequence[Span], *, most: int = 6) -> str:
-    told = [
+    shown = [
         f"at {_time(each.begin_s)}"
         if each.begin_s == each.end_s
         else f"{_time(each.begin_s)}–{_time(each.end_s)}"
         for each in spans[:most]
     ]
     more = len(spans) - most
-    return ", ".join(told) + (f" and {_count(more, 'more time')}" if more > 0 else "")
+    return ", ".join(shown) + (f" and {_count(more, 'more time')}" if more > 0 else "")
 
 
 def _time(time_s: float) -> str:
-    """Minutes and seconds, to a tenth.
+    """Format minutes and seconds, to a tenth.
 
     >>> _time(75.26)
     '1:15.3'
