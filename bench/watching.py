@@ -134,7 +134,7 @@ def watched(case: Case, bundle: Bundle, *, pipeline: Callable) -> Speed:
         started_at, worked_before = time.perf_counter(), time.process_time()
         seen = list(islice(moments, case.num_moments))
         clock_s, processor_s = time.perf_counter() - started_at, time.process_time() - worked_before
-        moments.close()  # pyright: ignore[reportAttributeAccessIssue] - a generator
+        moments.close()
     num_actors = sum(len(moment.actors) for moment in seen) / len(seen)
     return Speed(len(seen) * 1.0, clock_s, processor_s, num_actors)
 
