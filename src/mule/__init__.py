@@ -1,12 +1,19 @@
-"""MULE: which known actions every person in a video does, and whether they do something never taught.
+"""MULE: recognise what every person in a video does, and notice actions the model was never taught.
 
-The public names are loaded when they are first used, so that importing `mule` does nothing and costs nothing.
+>>> import mule
+>>> model = mule.Model.load("builtin")
+>>> "wave" in model.classes
+True
+
+Public names are imported when they are first used, so `import mule` is fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mule import metrics
+    from mule.api.model import Model
     from mule.core.errors import MuleError
     from mule.core.heap import keep_freed_memory
     from mule.core.processes import gather_actors
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from mule.features.pooling import box_features, context_map
     from mule.features.weights.cards import find_card
     from mule.features.weights.loading import load_backbone
-    from mule.metrics import auroc, threshold_at_false_alarm_rate
+    from mule.metrics import OpenSetMetrics, auroc, threshold_at_false_alarm_rate
     from mule.novelty.calibration import CalibratedScore
     from mule.novelty.combining import CombinedScore
     from mule.novelty.drift import DriftAlarm
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULE_OF = {
+    "Model": "api.model",
     "MuleError": "core.errors",
     "Evidence": "core.records",
     "Opinion": "core.records",
@@ -90,6 +98,7 @@ _MODULE_OF = {
     "fused_evidence": "evidence.fusion",
     "coverage": "evaluation.coverage",
     "keep_freed_memory": "core.heap",
+    "OpenSetMetrics": "metrics",
     "auroc": "metrics",
     "threshold_at_false_alarm_rate": "metrics",
     "evaluate_open_set": "evaluation.open_set",
@@ -107,10 +116,12 @@ _MODULE_OF = {
     "link_actors": "detection.tracks",
 }
 
-__all__ = ["__version__", *_MODULE_OF]
+__all__ = ["__version__", "metrics", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
+    if name == "metrics":
+        return import_module("mule.metrics")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'mule' has no attribute {name!r}")
     return getattr(import_module(f"mule.{_MODULE_OF[name]}"), name)

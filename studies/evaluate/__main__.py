@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.remember import outputs_in_table
-from mule.cli.show_compare import experiment_of, noted, sheet_shown, side_results
+from mule.cli.show_compare import noted, sheet_shown, side_results
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
 from mule.inference.judging import Judging
 from mule.inference.score_rules import SCORE_NAMES
+from mule.inference.table_actors import outputs_in_table
+from mule.training.experiments import experiment_of
 from studies.commands import Docs, Resamples, Scores, Settings, run, write_page
 from studies.evaluate.agreement import agreement_sheets, agreements, read_aurocs
 from studies.evaluate.ensembles import judge_ensemble

@@ -189,7 +189,7 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
         ("unfinished", [], "a finished run must have a card"),
         ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
         ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
-        ("linear-A-s0", ["--set", "system=mule"], "system cannot be set anew"),
+        ("linear-A-s0", ["--set", "system=mule"], "system cannot change"),
     ],
 )
 def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(

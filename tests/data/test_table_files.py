@@ -96,7 +96,7 @@ def test_a_parquet_table_needs_two_columns_only(tmp_path):
 def test_a_box_needs_all_of_its_columns(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text("video,time_s,x1,y1,x2,actions\na.mp4,1,0,0,1,hug\n")
-    with pytest.raises(AnnotationError, match="line 2: a box must have .* got 0, 0, 1, nothing"):
+    with pytest.raises(AnnotationError, match=r"line 2: a box must have .* got 0, 0, 1, nothing"):
         read_actor_table(path)
 
 

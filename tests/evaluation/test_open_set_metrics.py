@@ -258,7 +258,7 @@ def test_29_percent_of_100_known_actors_are_29():
 
 
 def test_thresholds_refuse_what_they_cannot_be_set_on():
-    with pytest.raises(RangeError, match="needs known actors"):
+    with pytest.raises(RangeError, match="must be set on known actors"):
         threshold_at_false_alarm_rate(np.zeros(0), 0.1)
     with pytest.raises(RangeError, match="at least 0 and below 1; got 1"):
         threshold_at_false_alarm_rate(np.zeros(3), 1.0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from made_outputs import CLASSES, made_outputs
 
-from mule.cli.remember import known_of_table
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.head import exp_evidence
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
 from mule.inference.remembering import remembered_of, seen_actors
 from mule.inference.score_rules import SCORE_NAMES, score_rules
+from mule.memory.building import known_among
 from mule.memory.files import read_memory, write_memory
 from mule.memory.teaching import forget_action
 from mule.rivals.scores.outputs import LinearReadout
@@ -153,13 +153,13 @@ def test_who_has_tags_alone_is_not_added(remembered):
     more = seen_actors(beside_tags(plain(4, seed=7, kind="tied")))
     labels = more.labels.clone()
     labels[0, 2:] = 0
-    kept = known_of_table(replace(more, labels=labels), content, Path("more.csv"))
+    kept = known_among(replace(more, labels=labels), content.memory, source=Path("more.csv"))
     assert len(kept.labels) == 3
     with pytest.raises(
         RangeError, match=r"more.csv: some actors must do a remembered action; none of 1 does"
     ):
-        known_of_table(
+        known_among(
             replace(more, labels=labels).at(torch.tensor([True, False, False, False])),
-            content,
-            Path("more.csv"),
+            content.memory,
+            source=Path("more.csv"),
         )

@@ -18,9 +18,16 @@ from remembered_worlds import (
 from sklearn.cluster import KMeans
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
-from mule.memory.building import SeenActors, add, build_memory, calibrate, forget, merge
+from mule.memory.building import (
+    SeenActors,
+    add_actors,
+    build_memory,
+    calibrate,
+    merge_memories,
+    without_action,
+)
 from mule.memory.memory import unit_features
-from mule.memory.pruning import inspect, prune, sphere_means
+from mule.memory.pruning import memory_contents, prune_memory, sphere_means
 from mule.memory.search import entry_scales, weigh
 
 
@@ -30,7 +37,7 @@ def mass(memory):
 
 def test_a_memory_of_nobody_can_be_built_and_looked_into():
     memory = build_memory(seen(0, seed=0), class_names=NAMES, model=MODEL)
-    found = inspect(memory)
+    found = memory_contents(memory)
     assert (found.num_entries, found.num_actors, found.isolated_share) == (0, 0.0, 0.0)
     assert found.actors_by_class == dict.fromkeys(NAMES, 0.0)
 
@@ -80,7 +87,7 @@ def test_calibration_looks_classes_up_by_name():
 
 def test_merging_is_building_from_all_and_what_both_have_is_kept_once():
     first, second = seen(60, seed=0), seen(45, seed=4, video="w")
-    both = merge(
+    both = merge_memories(
         build_memory(first, class_names=NAMES, model=MODEL, num_neighbours=5),
         build_memory(second, class_names=NAMES, model=MODEL, num_neighbours=5),
     )
@@ -91,10 +98,10 @@ def test_merging_is_building_from_all_and_what_both_have_is_kept_once():
     )
     assert both.places.videos() == [*first.places.videos(), *second.places.videos()]
     assert both.kernel.reach is None
-    assert len(merge(both, small_memory())) == 105
-    grown = add(small_memory(), second)
+    assert len(merge_memories(both, small_memory())) == 105
+    grown = add_actors(small_memory(), second)
     assert torch.equal(grown.features, both.features)
-    assert len(add(grown, second)) == 105
+    assert len(add_actors(grown, second)) == 105
 
 
 def test_nobody_from_videos_of_held_out_actors_is_added_or_merged():
@@ -103,65 +110,65 @@ def test_nobody_from_videos_of_held_out_actors_is_added_or_merged():
     kept_back = replace(held_out(), videos=("w1", "w3", "elsewhere"))
     allowed = torch.tensor([video not in ("w1", "w3") for video in others.places.videos()])
     assert allowed.sum() == 6
-    found = add(memory, others, held_out=kept_back)
-    expected = add(memory, others.at(allowed))
+    found = add_actors(memory, others, held_out=kept_back)
+    expected = add_actors(memory, others.at(allowed))
     assert torch.equal(found.features, expected.features)
     assert found.places.videos() == expected.places.videos()
     second = small_memory(seed=4, video="w")
-    assert not {"w1", "w3"} & set(merge(memory, second, held_out=kept_back).places.videos())
+    assert not {"w1", "w3"} & set(merge_memories(memory, second, held_out=kept_back).places.videos())
     assert (
-        len(add(memory, others, held_out=held_out())) == len(memory) + 12
+        len(add_actors(memory, others, held_out=held_out())) == len(memory) + 12
     )  # where they were seen is not known
 
 
 def test_merging_lines_classes_up_by_name_and_refuses_others():
     first, second = small_memory(), small_memory(seed=4, video="w")
     turned = replace(second, class_names=NAMES[::-1], labels=second.labels.flip(1))
-    assert torch.equal(merge(first, turned).labels, merge(first, second).labels)
+    assert torch.equal(merge_memories(first, turned).labels, merge_memories(first, second).labels)
     with pytest.raises(
         RangeError, match="same actions; only the first knows wave and only the second knows walk"
     ):
-        merge(first, replace(second, class_names=("run", "sit", "talk", "walk")))
+        merge_memories(first, replace(second, class_names=("run", "sit", "talk", "walk")))
     with pytest.raises(RangeError, match="merged memories must have features of one model"):
-        merge(first, replace(second, model=OTHER_MODEL))
+        merge_memories(first, replace(second, model=OTHER_MODEL))
     with pytest.raises(RangeError, match="holds known actors"):
-        add(first, replace(seen(9, seed=1, video="w"), labels=torch.zeros(9, 4)))
+        add_actors(first, replace(seen(9, seed=1, video="w"), labels=torch.zeros(9, 4)))
 
 
 def test_forgetting_drops_the_label_and_those_who_did_nothing_else():
     memory = small_memory()
-    smaller = forget(memory, "talk")
+    smaller = without_action(memory, "talk")
     kept = (memory.labels[:, [0, 1, 3]] > 0).any(dim=1)
     assert smaller.class_names == ("run", "sit", "wave")
     assert torch.equal(smaller.features, memory.features[kept])
     assert torch.equal(smaller.labels, memory.labels[kept][:, [0, 1, 3]])
     assert calibrate(smaller, held_out()).kernel.reach is not None
     with pytest.raises(RangeError, match="must be remembered; got 'fly', there are run, sit, talk, wave"):
-        forget(memory, "fly")
+        without_action(memory, "fly")
 
 
 def test_the_last_action_is_not_forgotten():
     actors = seen(60, seed=0, classes=1)
     memory = build_memory(actors, class_names=("run",), model=MODEL, num_neighbours=5)
     with pytest.raises(RangeError, match="a memory must keep an action; 'run' is the only one"):
-        forget(memory, "run")
+        without_action(memory, "run")
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
 def test_pruning_keeps_the_label_mass_of_every_action(share):
     memory = small_memory(200)
-    smaller = prune(memory, share=share)
+    smaller = prune_memory(memory, share=share)
     assert len(smaller) == round(share * 200)
     torch.testing.assert_close(mass(smaller), mass(memory), rtol=1e-5, atol=1e-4)
     assert smaller.counts.sum().item() == 200
-    torch.testing.assert_close(mass(prune(smaller, share=0.7)), mass(memory), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(mass(prune_memory(smaller, share=0.7)), mass(memory), rtol=1e-5, atol=1e-4)
 
 
 def test_a_pruned_memory_says_nearly_the_same():
     memory, known = small_memory(400), held_out(80)
     queries = torch.cat([known.features, torch.rand(80, 12, generator=torch.Generator().manual_seed(3))])
     whole = weigh(calibrate(memory, known), queries).log_trust
-    pruned = weigh(calibrate(prune(memory, share=0.25), known), queries).log_trust
+    pruned = weigh(calibrate(prune_memory(memory, share=0.25), known), queries).log_trust
     assert torch.corrcoef(torch.stack([whole, pruned]))[0, 1].item() > 0.9
 
 
@@ -184,23 +191,23 @@ def test_no_cluster_is_empty_even_of_equal_points():
 
 def test_a_pruned_entry_is_placed_where_a_member_was_seen():
     memory = small_memory(100)
-    smaller = prune(memory, share=0.3)
+    smaller = prune_memory(memory, share=0.3)
     assert set(smaller.places.time_s.tolist()) <= set(memory.places.time_s.tolist())
     assert len(set(smaller.places.time_s.tolist())) == 30
 
 
 def test_what_would_leave_too_little_is_refused():
     with pytest.raises(TooFewActors, match=r"more than k = 5 entries; 0\.05 of 60 is 3"):
-        prune(small_memory(), share=0.05)
+        prune_memory(small_memory(), share=0.05)
     with pytest.raises(RangeError, match="share must lie above 0 and up to 1; got 0"):
-        prune(small_memory(), share=0.0)
+        prune_memory(small_memory(), share=0.0)
     with pytest.raises(RangeError, match="num_clusters must lie from 1 to 3"):
         sphere_means(torch.eye(3), torch.ones(3), num_clusters=4, seed=0)
 
 
 def test_inspection_counts_actors_sources_and_the_isolated():
     memory = small_memory()
-    found = inspect(memory)
+    found = memory_contents(memory)
     assert found.num_entries == 60
     assert list(found.actors_by_class.values()) == memory.labels.sum(dim=0).tolist()
     assert sum(found.entries_by_video.values()) == 60
@@ -209,4 +216,4 @@ def test_inspection_counts_actors_sources_and_the_isolated():
         memory, scales=torch.where(torch.arange(60) < 6, 3 * memory.kernel.typical_scale, memory.scales)
     )
     expected = (lonely.scales > 2 * memory.kernel.typical_scale).float().mean().item()
-    assert inspect(lonely).isolated_share == pytest.approx(expected)
+    assert memory_contents(lonely).isolated_share == pytest.approx(expected)

@@ -13,7 +13,7 @@ from mule.cli.teach import teach as teach_command
 from mule.memory.building import SeenActors, build_memory
 from mule.memory.files import MemoryFileError, read_memory, write_memory
 from mule.memory.taught import Remembered
-from mule.memory.teaching import teach
+from mule.memory.teaching import teach_action
 
 app = typer.Typer()
 app.add_typer(memory_commands.app, name="memory")
@@ -51,14 +51,14 @@ def test_a_memory_of_nobody_can_be_looked_into(tmp_path):
 def test_inspect_says_what_there_is(file):
     content = read_memory(file)
     exemplars = SeenActors(clustered(3, seed=6)[0], torch.zeros(3, 4), seen(3, seed=0, video="w").places)
-    write_memory(file, teach(content, exemplars, class_name="jump"))
+    write_memory(file, teach_action(content, exemplars, class_name="jump"))
     outcome = mule("memory", "inspect", file)
     assert outcome.exit_code == 0
     for sentence in ("203 entries of 203 actors", "40 held-out known actors", "v0 (3)", "more"):
         assert sentence in outcome.stdout
     rows = {line.split("│")[1].strip(): line for line in outcome.stdout.splitlines() if line.startswith("│")}
-    assert "taught" in rows["jump"]
-    assert "trained" in rows["run"]
+    assert "teaching" in rows["jump"]
+    assert "training" in rows["run"]
 
 
 def test_prune_keeps_the_share_and_sets_the_memory_anew(file, tmp_path):
@@ -76,7 +76,7 @@ def test_without_held_out_actors_a_changed_memory_is_not_calibrated_and_says_so(
     write_memory(file, Remembered(calibrated_memory(200)))
     outcome = mule("memory", "prune", file, "--share", "0.5")
     assert outcome.exit_code == 0
-    assert "no held-out actors are kept" in outcome.stderr
+    assert "keeps no held-out actors" in outcome.stderr
     assert read_memory(file).memory.kernel.reach is None
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_is_there_is_not_written_over(file, tmp_path, command):
     assert f"{there}: must not exist yet" in str(outcome.exception)
     assert there.read_bytes() == b"weights"
     outcome = mule("memory", name, file, *more, *rest, "--out", tmp_path / "no" / "folder")
-    assert "must lie in a folder that is there" in str(outcome.exception)
+    assert "must lie in an existing folder" in str(outcome.exception)
 
 
 def test_the_file_itself_may_be_named_as_the_result(file):
@@ -120,7 +120,7 @@ def test_the_file_itself_may_be_named_as_the_result(file):
 def test_a_memory_that_is_there_is_not_built_over(file):
     outcome = mule("memory", "build", file.parent)
     assert isinstance(outcome.exception, MemoryFileError)
-    assert "what it holds would be lost" in str(outcome.exception)
+    assert "its content would be lost" in str(outcome.exception)
     assert len(read_memory(file).memory) == 200
 
 
@@ -155,12 +155,12 @@ def test_where_held_out_actors_were_seen_is_asked_for_before_others_are_merged(f
     other = tmp_path / "other"
     write_memory(other, Remembered(small_memory(60, seed=4, video="w")))
     outcome = mule("memory", "merge", file, other, "--out", tmp_path / "both")
-    assert "where the held-out actors were seen is not kept with this memory" in outcome.stderr
+    assert "does not say which videos its held-out actors are from" in outcome.stderr
     content = read_memory(file)
     assert content.held_out is not None
     write_memory(file, replace(content, held_out=replace(content.held_out, videos=("w0", "w2"))))
     outcome = mule("memory", "merge", file, other, "--out", tmp_path / "some")
-    assert "6 of 60 left out: held-out actors are from their videos (w0, w2)" in outcome.stderr
+    assert "6 of 60 actors left out: held-out actors are from their videos (w0, w2)" in outcome.stderr
     assert "254 entries (200 before)" in outcome.stdout
     kept = read_memory(tmp_path / "some").held_out
     assert kept is not None
@@ -170,7 +170,7 @@ def test_where_held_out_actors_were_seen_is_asked_for_before_others_are_merged(f
 
 def test_the_model_of_the_package_is_not_taught():
     outcome = mule("teach", "builtin", "--class", "hop", "--examples", "t.csv")
-    assert "the model of the package stays as it is. Copy" in str(outcome.exception)
+    assert "the built-in model cannot be changed. Copy" in str(outcome.exception)
 
 
 def test_what_is_no_memory_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from mule.memory import files
 from mule.memory.building import SeenActors, build_memory
 from mule.memory.files import MemoryFileError, read_memory, write_memory
 from mule.memory.taught import Remembered
-from mule.memory.teaching import teach
+from mule.memory.teaching import teach_action
 
 
 def exemplars(count=4):
@@ -59,7 +59,7 @@ def test_what_was_written_comes_back_bit_for_bit(tmp_path, kind):
     if kind == "plain":
         content = Remembered(small_memory())
     elif kind == "taught":
-        content = teach(content, exemplars(), class_name="öffnen")
+        content = teach_action(content, exemplars(), class_name="öffnen")
     path = tmp_path / "memory.safetensors"
     write_memory(path, content)
     assert_same(read_memory(path, model=MODEL), content)

@@ -80,7 +80,7 @@ def test_a_memory_is_built_taught_and_added_to(run_dir, videos, tmp_path):
         "--out", tmp_path / "taught",
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
-    assert f"'{novel[0]}' taught from {does.sum()} exemplars; 15 actions now" in outcome.stdout
+    assert f"'{novel[0]}' taught from {does.sum()} examples; 15 actions now" in outcome.stdout
     taught = read_memory(tmp_path / "taught").memory
     assert taught.class_names[-1] == novel[0]
     assert len(taught) == len(built.memory) + does.sum()
@@ -114,7 +114,10 @@ def test_nobody_from_videos_of_held_out_actors_is_added_or_taught_from(run_dir, 
     assert outcome.exit_code == 0, outcome.output
     is_known = np.any(table.labels[:, known], axis=1)
     refused = (is_known & ~is_allowed).sum()
-    assert f"{refused} of {is_known.sum()} left out: held-out actors are from their videos" in outcome.stderr
+    assert (
+        f"{refused} of {is_known.sum()} actors left out: held-out actors are from their videos"
+        in outcome.stderr
+    )
     assert len(read_memory(out).memory) == len(content.memory) + (is_known & is_allowed).sum()
     action = next(name for name in table.classes if name not in content.memory.class_names)
     does = table.labels[:, table.classes.index(action)]

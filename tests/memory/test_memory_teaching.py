@@ -14,9 +14,9 @@ from strategies import unchecked
 
 from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory import teaching
-from mule.memory.building import SeenActors, add, build_memory, calibrate
+from mule.memory.building import SeenActors, add_actors, build_memory, calibrate
 from mule.memory.opinion import memory_evidence, reasons
-from mule.memory.pruning import prune
+from mule.memory.pruning import prune_memory
 from mule.memory.search import weigh
 from mule.memory.taught import (
     HeldOut,
@@ -26,7 +26,7 @@ from mule.memory.taught import (
     outputs_with_taught,
     sphere_kernel,
 )
-from mule.memory.teaching import forget_action, log_odds_line, set_anew, teach, whitening_of
+from mule.memory.teaching import forget_action, log_odds_line, recalibrated, teach_action, whitening_of
 
 CLASSES, NOVEL = 6, 3
 
@@ -90,7 +90,7 @@ def test_who_was_taught_nothing_says_what_they_said(world):
 @pytest.mark.parametrize("action", [CLASSES, CLASSES + 1, CLASSES + 2])
 def test_a_taught_action_is_recognised_no_longer_flagged_and_the_rest_stays(world, action):
     before = world.flags(world.remembered)
-    after_teaching = teach(world.remembered, world.exemplars(10, action), class_name="new")
+    after_teaching = teach_action(world.remembered, world.exemplars(10, action), class_name="new")
     after = world.flags(after_teaching)
     does, is_known = world.chosen == action, world.chosen < CLASSES
     outputs = outputs_with_taught(after_teaching, world.outputs(world.features), world.features)
@@ -107,7 +107,7 @@ def test_more_exemplars_teach_more_and_one_is_enough_to_begin(world):
     does = world.chosen == CLASSES
     found = []
     for count in (1, 2, 20):
-        taught = teach(world.remembered, world.exemplars(count, CLASSES), class_name="new")
+        taught = teach_action(world.remembered, world.exemplars(count, CLASSES), class_name="new")
         score = taught.taught[0].output(world.features)
         found.append(average_precision_score(does.numpy(), score.numpy()))
         assert world.flags(taught)[does].float().mean() <= world.flags(world.remembered)[does].float().mean()
@@ -116,7 +116,7 @@ def test_more_exemplars_teach_more_and_one_is_enough_to_begin(world):
 
 def test_what_exemplars_score_left_out_is_what_new_actors_score(world):
     """The calibration rests on this."""
-    taught = teach(world.remembered, world.exemplars(20, CLASSES), class_name="new")
+    taught = teach_action(world.remembered, world.exemplars(20, CLASSES), class_name="new")
     probability = torch.sigmoid(taught.taught[0].output(world.features))
     does = world.chosen == CLASSES
     believed = probability[does].mean().item()
@@ -173,7 +173,7 @@ def test_exemplars_that_do_not_stand_out_get_hardly_any_belief():
 
 
 def test_trust_of_a_taught_actor_goes_from_its_own_to_the_typical_one(world):
-    taught = teach(world.remembered, world.exemplars(10, CLASSES), class_name="new")
+    taught = teach_action(world.remembered, world.exemplars(10, CLASSES), class_name="new")
     weighed = weigh(taught.memory, world.features)
     believed = torch.sigmoid(taught.taught[0].output(world.features)).double()
     typical = torch.tensor(taught.taught[0].typical_log_trust).exp()
@@ -184,10 +184,10 @@ def test_trust_of_a_taught_actor_goes_from_its_own_to_the_typical_one(world):
 
 
 def test_two_actions_can_be_taught_one_after_the_other(world):
-    first = teach(world.remembered, world.exemplars(10, CLASSES), class_name="first")
+    first = teach_action(world.remembered, world.exemplars(10, CLASSES), class_name="first")
     second_exemplars = world.exemplars(10, CLASSES + 1)
     wider = replace(second_exemplars, labels=torch.zeros(10, CLASSES + 1))
-    both = teach(first, wider, class_name="second")
+    both = teach_action(first, wider, class_name="second")
     assert both.memory.class_names[-2:] == ("first", "second")
     outputs = outputs_with_taught(both, world.outputs(world.features), world.features)
     assert torch.equal(outputs[:, -2], first.taught[0].output(world.features))
@@ -199,7 +199,7 @@ def test_two_actions_can_be_taught_one_after_the_other(world):
 
 def test_exemplars_are_found_as_reasons_and_old_entries_keep_their_scales(world):
     exemplars = world.exemplars(3, CLASSES)
-    taught = teach(world.remembered, exemplars, class_name="new")
+    taught = teach_action(world.remembered, exemplars, class_name="new")
     old = world.remembered.memory
     assert torch.equal(taught.memory.scales[: len(old)], old.scales)
     assert taught.memory.kernel == old.kernel
@@ -208,7 +208,7 @@ def test_exemplars_are_found_as_reasons_and_old_entries_keep_their_scales(world)
 
 
 def test_a_memory_says_nothing_about_taught_actions_and_what_it_said_about_others(world):
-    taught = teach(world.remembered, world.exemplars(3, CLASSES), class_name="new")
+    taught = teach_action(world.remembered, world.exemplars(3, CLASSES), class_name="new")
     weighed = weigh(taught.memory, world.features[:9])
     said = evidence_with_taught(taught, weighed)
     assert said.positive[:, -1].tolist() == said.negative[:, -1].tolist() == [0.0] * 9
@@ -223,12 +223,12 @@ def test_what_was_forgotten_can_be_taught_again():
     assert smaller.memory.kernel.reach is not None
     waving = torch.nonzero((actors.labels[:, 3] > 0) & (actors.labels[:, :3].sum(dim=1) == 0)).flatten()[:8]
     exemplars = SeenActors(actors.features[waving], actors.labels[waving][:, :3], actors.places[waving])
-    again = teach(smaller, exemplars, class_name="wave")
+    again = teach_action(smaller, exemplars, class_name="wave")
     assert again.memory.class_names == NAMES
     test = seen(200, seed=8)
     score = again.taught[0].output(test.features)
     assert average_precision_score(test.labels[:, 3].numpy(), score.numpy()) > 0.9
-    assert len(add(again.memory, seen(9, seed=5, video="w"))) == len(again.memory) + 9
+    assert len(add_actors(again.memory, seen(9, seed=5, video="w"))) == len(again.memory) + 9
     without = forget_action(replace(again, held_out=None), "wave")
     assert without.taught == ()
     assert torch.equal(without.memory.features, smaller.memory.features)
@@ -240,7 +240,7 @@ def test_an_exemplar_that_is_remembered_already_does_not_stand_against_itself():
     rows = torch.arange(20, 32)
     places = before.memory.places[rows]
     again = SeenActors(before.memory.features[rows], torch.zeros(12, 4), places)
-    taught = teach(before, again, class_name="limp")
+    taught = teach_action(before, again, class_name="limp")
     assert len(taught.memory) == 200
     old = {
         (video, time): row
@@ -262,18 +262,18 @@ def test_an_exemplar_that_is_remembered_already_does_not_stand_against_itself():
 
 
 def test_a_changed_memory_trusts_the_taught_as_it_now_trusts_the_typical_known_actor():
-    before = teach(
+    before = teach_action(
         remembered(200),
         SeenActors(seen(5, seed=3).features, torch.zeros(5, 4), seen(5, seed=3, video="x").places),
         class_name="limp",
     )
     assert before.held_out is not None
-    after = set_anew(before, prune(before.memory, share=0.2))
+    after = recalibrated(before, prune_memory(before.memory, share=0.2))
     typical = weigh(after.memory, before.held_out.features).log_trust.median().item()
     assert [action.typical_log_trust for action in after.taught] == [typical]
     assert after.taught[0].typical_log_trust != before.taught[0].typical_log_trust
     assert after.memory.kernel.reach is not None
-    unset = set_anew(replace(before, held_out=None), prune(before.memory, share=0.2))
+    unset = recalibrated(replace(before, held_out=None), prune_memory(before.memory, share=0.2))
     assert unset.memory.kernel.reach is None
 
 
@@ -289,18 +289,18 @@ def test_actors_without_finite_features_are_neither_remembered_nor_taught_from(n
 def test_what_cannot_be_taught_is_refused(world):
     ten = world.exemplars(10, CLASSES)
     with pytest.raises(RangeError, match="a name of its own; got 'action 1'"):
-        teach(world.remembered, ten, class_name="action 1")
+        teach_action(world.remembered, ten, class_name="action 1")
     with pytest.raises(NotFitted, match="needs the held-out known actors"):
-        teach(replace(world.remembered, held_out=None), ten, class_name="new")
+        teach_action(replace(world.remembered, held_out=None), ten, class_name="new")
     with pytest.raises(TooFewActors, match="at least one exemplar; got none"):
-        teach(world.remembered, world.exemplars(0, CLASSES), class_name="new")
+        teach_action(world.remembered, world.exemplars(0, CLASSES), class_name="new")
     with pytest.raises(ShapeError, match="24 features and labels for the 6 remembered actions; got 24 and 4"):
-        teach(world.remembered, replace(ten, labels=torch.zeros(10, 4)), class_name="new")
-    taught = teach(world.remembered, ten, class_name="new")
+        teach_action(world.remembered, replace(ten, labels=torch.zeros(10, 4)), class_name="new")
+    taught = teach_action(world.remembered, ten, class_name="new")
     with pytest.raises(
         RangeError, match=r"got 'new', known are .*\. Forget it first, then teach it from all"
     ):
-        teach(taught, ten, class_name="new")
+        teach_action(taught, ten, class_name="new")
     with pytest.raises(RangeError, match="taught actions must be different, and remembered; got new, new"):
         replace(taught, taught=taught.taught * 2)
     with pytest.raises(NotFinite, match="every number of the taught action 'new' must be finite"):

@@ -9,11 +9,11 @@ from study_commands import run_study
 from tiny_rows import silent
 from typer.testing import CliRunner
 
-from mule.cli import remember
 from mule.cli.main import app
 from mule.core.errors import RangeError
 from mule.inference.judging import Judging
 from mule.inference.score_rules import score_rules
+from mule.inference.table_actors import outputs_in_table
 from mule.inference.tracks import by_track
 from studies.evaluate.__main__ import app as study
 from studies.evaluate.takes import Takes, judge_takes
@@ -51,9 +51,7 @@ def seen(done, takes):
     folder = done.rows[-1].folder
     return Takes(
         *(
-            remember.outputs_in_table(
-                folder, takes / role / "actors.csv", takes / role / "videos", settings=[]
-            )
+            outputs_in_table(folder, takes / role / "actors.csv", takes / role / "videos", settings=[])
             for role in ("test", "val")
         )
     )

@@ -120,9 +120,9 @@ def test_a_bundle_is_exported_with_its_parity_in_a_table(target, bundle_dir, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--to", "tflite"), "--to must be one of onnx, openvino; got 'tflite'"),
+        (("--to", "tflite"), "must be one of onnx, openvino; got 'tflite'"),
         (("--to", "onnx", "--size", "big"), "--size must be ROWSxCOLS"),
-        (("--to", "onnx", "--size", "20x32"), "--size must be multiples of 8"),
+        (("--to", "onnx", "--size", "20x32"), "must be multiples of 8"),
         (("--to", "onnx", "--limit", "1e-15"), "Nothing was written"),
     ],
 )

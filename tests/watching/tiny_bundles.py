@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from mule.cli.show_bundle import Wanted, made
+from mule.api.bundling import BundlePlan, make_bundle
 from mule.core.config import experiment_from
 from mule.detection.detections import Detections, no_detections
 from mule.stage.benchmark import StageSet
@@ -42,7 +42,7 @@ def trained(folder):
 
 
 def bundled(run_dir, out, *, has_memory=True):
-    made(Wanted(run_dir, out, "tiny", has_memory=has_memory, share=1.0), [], has_pictures=False)
+    make_bundle(BundlePlan(run_dir, out, "tiny", has_memory=has_memory))
     return out
 
 

@@ -1,37 +1,68 @@
-"""`mule bundle`: a finished run made ready to watch with. Torch is imported when the command runs."""
+"""`mule bundle`: make a finished run ready to watch with. Torch is imported when the command runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from mule.watching.engine.bundle import Bundle
+
 
 def bundle(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make; it must not exist yet.")],
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it must not exist yet.")],
     name: Annotated[
-        str | None, typer.Option(help="What results call the model; by default the run's folder.")
+        str | None, typer.Option(help="Name of the model in results; by default the run's folder.")
     ] = None,
     memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Whether training actors are remembered.")
+        bool, typer.Option("--memory/--no-memory", help="Remember the training actors.")
     ] = True,
     share: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Of the memory, how much is kept; 0.1 loses little.")
+        float, typer.Option(min=0.001, max=1.0, help="Share of the memory to keep; 0.1 loses little.")
     ] = 1.0,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Keep a small picture of every remembered actor.")
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Where the data lies now, such as data.root=DIR. Repeatable."
+        ),
     ] = None,
 ) -> None:
-    """A folder for `mule watch --model`: weights, remembered training actors, and what is usual among known ones.
+    """Make a model for `mule watch --model` from a finished run.
 
-    Training actors become the memory, the known actors of the validation side the calibration. A run whose network has
-    two outputs per action has no memory; its novelty is PE of log alone.
+    The folder holds the weights, a memory of the training actors, and a calibration on the known actors of the
+    validation side, which says how novel known people look. Networks with two outputs per action have no memory;
+    their novelty rests on the network's evidence alone.
     """
-    from mule.cli import show_bundle
+    from mule.api.bundling import BundlePlan, make_bundle
 
-    wanted = show_bundle.Wanted(run_dir, out, name or run_dir.resolve().name, has_memory=memory, share=share)
-    show_bundle.made(wanted, settings or [], has_pictures=pictures)
+    plan = BundlePlan(
+        run_dir,
+        out,
+        name or run_dir.resolve().name,
+        has_memory=memory,
+        memory_share=share,
+        has_pictures=pictures,
+    )
+    _print(make_bundle(plan, settings or [], noted=lambda sentence: typer.echo(sentence, err=True)))
+
+
+def _print(model: "Bundle") -> None:
+    remembered = model.judge.remembered
+    size_mb = sum(path.stat().st_size for path in model.folder.rglob("*") if path.is_file()) / 1e6
+    typer.echo(
+        f"{model.folder}: {len(model.classes)} actions, {size_mb:.1f} MB, weights {model.fingerprint}…"
+    )
+    if remembered is None:
+        typer.echo("no memory; a person is novel if the network finds little evidence for any known action")
+    else:
+        typer.echo(
+            f"{len(remembered.memory)} remembered actors; a person is novel if the network finds little evidence for any "
+            "known action and nobody similar is remembered"
+        )
+    typer.echo(f"calibrated on {model.usual.num_held_out} held-out known actors")
+    typer.echo(f"several looks at one person: {model.usual.looks_rule}")
+    typer.echo(f"detector: {model.card.detector}; next: mule watch SOURCE --model {model.folder}")

@@ -143,8 +143,9 @@ def run(
     from mule.inference.judging import Judging, judge_looks, judge_run
     from mule.inference.score_rules import SCORE_NAMES
     from mule.inference.sides import sides_under_test
+    from mule.training.experiments import experiment_of
 
-    experiment = show_compare.experiment_of(run_dir, settings or [])
+    experiment = experiment_of(run_dir, settings or [])
     judging = Judging(
         scores=tuple(scores or SCORE_NAMES),
         dropout_passes=dropout_passes,

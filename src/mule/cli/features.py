@@ -92,8 +92,8 @@ def of_experiment(
     They would compute what is missing themselves; this does it beforehand, for all sides of every split at once.
     """
     from mule.cli.count_bar import CountBar
-    from mule.cli.show_training import with_usual_places
     from mule.core.config import load_experiment
+    from mule.training.experiments import with_usual_places
     from mule.training.maps import keep_all_features
 
     wanted = with_usual_places(load_experiment(experiment, overrides or []))

@@ -1,166 +1,222 @@
-"""`mule memory`: remembered actors in one file. Torch is imported when a command runs."""
+"""`mule memory`: the remembered actors of a run, in one file. Torch is imported when a command runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-app = typer.Typer(help="Build, look into and change the memory of a trained run.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from mule.memory.memory import EvidenceMemory
+    from mule.memory.taught import HeldOut, Remembered
+
+HELP = "Build, inspect and change the memory of a trained run."
+VIDEOS_SHOWN = 5
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
 
 MemoryFile = Annotated[Path, typer.Argument(metavar="MEMORY", help="A file that `mule memory build` wrote.")]
 OutOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where the result goes; by default in place of the old one."),
+    typer.Option(metavar="FILE", help="Write the result here; by default it replaces the old memory."),
 ]
 VideosOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Where the videos of the table lie; by default videos/ beside it, or its own folder.",
+        help="Folder of the table's videos; by default videos/ beside the table, or the table's own folder.",
     ),
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Where data now lies, such as data.root=DIR."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Where the data lies now, such as data.root=DIR. Repeatable."
+    ),
 ]
 
 
-@app.callback()
-def memory() -> None:
-    """Build, look into and change the memory of a trained run."""
+@app.callback(help=HELP)
+def _memory() -> None: ...
 
 
 @app.command()
 def build(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run.")],
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="By default memory.safetensors in the run's folder.")
     ] = None,
     settings: SettingsOption = None,
 ) -> None:
-    """A memory of the actors a run was trained on, set by the known actors of its validation side.
+    """Remember the training actors of a run, and calibrate on the known actors of its validation side.
 
-    A memory that is there already is not replaced: what was taught and added to it would be lost.
+    An existing memory is not replaced, because that would lose what was taught and added to it.
     """
-    from mule.cli import remember, show_memory
+    from mule.api.memories import remember_run
+    from mule.memory.files import place_to_write
+    from mule.watching.engine.bundle import MEMORY
 
-    place = show_memory.place_for(out or run_dir / remember.MEMORY)
-    show_memory.written(remember.from_run(run_dir, settings or []), place)
+    place = place_to_write(out or run_dir / MEMORY)
+    _write(remember_run(run_dir, settings or [], noted=note), place)
 
 
 @app.command()
 def inspect(file: MemoryFile) -> None:
-    """What a memory holds: actors per action, sources, how many entries stand alone, what was taught."""
-    from mule.cli import show_memory
-    from mule.memory.files import read_memory
+    """Show what a memory holds: actors per action, their videos, isolated entries, taught actions."""
+    from rich.console import Console
+    from rich.table import Table
 
-    show_memory.contents(read_memory(file))
+    from mule.memory.files import read_memory
+    from mule.memory.pruning import memory_contents
+
+    remembered = read_memory(file)
+    memory, contents = remembered.memory, memory_contents(remembered.memory)
+    typer.echo(
+        f"{contents.num_entries} entries of {contents.num_actors:g} actors in {contents.num_groups} groups, "
+        f"{memory.dim} features, model {memory.model[:12]}…"
+    )
+    typer.echo(_kernel_in_words(memory))
+    typer.echo(f"{100 * contents.isolated_share:.1f} % of the entries are far from all others")
+    typer.echo(_held_out_in_words(remembered.held_out))
+    table = Table("action", "actors", "learnt by")
+    taught = {action.name for action in remembered.taught}
+    for name, count in contents.actors_by_class.items():
+        table.add_row(name, f"{count:.1f}".removesuffix(".0"), "teaching" if name in taught else "training")
+    Console().print(table)
+    shown = list(contents.entries_by_video.items())[:VIDEOS_SHOWN]
+    more = len(contents.entries_by_video) - len(shown)
+    if shown:
+        names = ", ".join(f"{video} ({count})" for video, count in shown)
+        typer.echo(f"videos: {names}" + (f" and {more} more" if more else ""))
 
 
 @app.command()
 def prune(
     file: MemoryFile,
-    share: Annotated[float, typer.Option(help="Of the entries, how many are kept; 0.1 loses little.")],
+    share: Annotated[float, typer.Option(help="Share of the entries to keep; 0.1 loses little.")],
     out: OutOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of where k-means begins.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of k-means.")] = 0,
 ) -> None:
-    """A smaller memory: nearby entries become one, with the mean of their labels."""
-    from mule.cli import show_memory
-    from mule.memory.files import read_memory
-    from mule.memory.pruning import prune as pruned
+    """Make a memory smaller: nearby entries become one, with the mean of their labels."""
+    from mule.memory.files import naming, place_to_write, read_memory
+    from mule.memory.pruning import prune_memory
 
-    place = show_memory.place_for(out, instead_of=file)
-    content = read_memory(file)
-    with show_memory.about(file):
-        show_memory.changed(content, pruned(content.memory, share=share, seed=seed), place)
+    place = place_to_write(out, instead_of=file)
+    remembered = read_memory(file)
+    with naming(file):
+        _write_changed(remembered, prune_memory(remembered.memory, share=share, seed=seed), place)
 
 
 @app.command()
 def merge(
     first: MemoryFile,
     second: Annotated[Path, typer.Argument(metavar="OTHER", help="A memory of the same model and actions.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the merged memory goes.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write the merged memory here.")],
 ) -> None:
-    """Two memories as one; what both hold is kept once. Held-out actors and taught actions are the first one's.
+    """Merge two memories; entries in both are kept once. Held-out actors and taught actions are those of MEMORY.
 
-    Entries of the second from videos that held-out actors are from are left out.
+    Entries of OTHER from videos that held-out actors are from are left out.
     """
-    from mule.cli import show_memory
-    from mule.memory.building import merge as merged
-    from mule.memory.files import read_memory
+    from mule.memory.building import left_out_sentence, merge_memories
+    from mule.memory.files import naming, place_to_write, read_memory
 
-    place = show_memory.place_for(out, instead_of=first)
-    content = read_memory(first)
-    other = read_memory(second, model=content.memory.model).memory
-    show_memory.noted_held_out(content.held_out, other.places.videos())
-    with show_memory.about(second):
-        show_memory.changed(content, merged(content.memory, other, held_out=content.held_out), place)
+    place = place_to_write(out, instead_of=first)
+    remembered = read_memory(first)
+    other = read_memory(second, model=remembered.memory.model).memory
+    sentence = left_out_sentence(remembered.held_out, other.places.videos())
+    if sentence is not None:
+        note(sentence)
+    with naming(second):
+        merged = merge_memories(remembered.memory, other, held_out=remembered.held_out)
+        _write_changed(remembered, merged, place)
 
 
 @app.command()
 def add(
     file: MemoryFile,
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run whose memory it is.")],
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run the memory belongs to.")],
     examples: Annotated[
-        Path, typer.Option(metavar="TABLE", help="Actors doing known actions, .csv or .parquet.")
+        Path, typer.Option(metavar="TABLE", help="People who do known actions, .csv or .parquet.")
     ],
     videos: VideosOption = None,
     out: OutOption = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Remember more actors. Those that do no remembered action are left out: `mule teach` is for them.
+    """Remember more actors. Those that do no remembered action are left out; teach new actions with `mule teach`.
 
-    Those from videos that held-out actors are from are left out as well: these would look less strange than they are.
+    Actors from videos that held-out actors are from are left out too: with them, held-out actors would look less
+    novel than people in a new video do.
     """
-    from mule.cli import remember, show_memory
-    from mule.memory.building import add as added
-    from mule.memory.files import read_memory
+    from mule.api.memories import Examples, known_in_table, model_fingerprint
+    from mule.memory.building import add_actors
+    from mule.memory.files import naming, place_to_write, read_memory
 
-    place = show_memory.place_for(out, instead_of=file)
-    content = read_memory(file, model=remember.fingerprint(run_dir))
-    actors = remember.seen_in_table(run_dir, examples, videos, settings=settings or [])
-    known = remember.known_of_table(actors.at_known(content), content, examples)
-    show_memory.noted_held_out(content.held_out, known.places.videos())
-    with show_memory.about(file):
-        show_memory.changed(content, added(content.memory, known, held_out=content.held_out), place)
+    place = place_to_write(out, instead_of=file)
+    remembered = read_memory(file, model=model_fingerprint(run_dir))
+    table = Examples(examples, videos, settings or [])
+    known = known_in_table(run_dir, remembered, table, noted=note)
+    with naming(file):
+        _write_changed(remembered, add_actors(remembered.memory, known, held_out=remembered.held_out), place)
 
 
 @app.command()
 def forget(
     file: MemoryFile,
-    class_name: Annotated[str, typer.Option("--class", metavar="NAME", help="The action to forget.")],
+    class_name: Annotated[str, typer.Option("--class", metavar="NAME", help="Action to forget.")],
     out: OutOption = None,
 ) -> None:
-    """Forget an action; actors that did nothing else are forgotten with it."""
-    from mule.cli import show_memory
-    from mule.memory.files import read_memory
+    """Forget an action, and the actors that did nothing else."""
+    from mule.memory.files import naming, place_to_write, read_memory
     from mule.memory.teaching import forget_action
+    from mule.watching.engine.bundle import CALIBRATION, cannot_follow_forgetting
 
-    place = show_memory.place_for(out, instead_of=file)
-    content = read_memory(file)
-    with show_memory.about(file):
-        show_memory.written(forget_action(content, class_name), place, before=content)
-    show_memory.noted_calibration(place)
+    place = place_to_write(out, instead_of=file)
+    remembered = read_memory(file)
+    with naming(file):
+        _write(forget_action(remembered, class_name), place, before=remembered)
+    if cannot_follow_forgetting(place):
+        note(
+            f"{place.parent / CALIBRATION}: does not record what its held-out actors do. Those who did the forgotten action "
+            "still count as known, so fewer people are flagged. Make the model again with `mule bundle`."
+        )
 
 
-@app.command()
-def teaching(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="PAGE.md", help="By default teaching.md in the run's folder.")
-    ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Actors that each action is taught from.")] = 10,
-    draws: Annotated[int, typer.Option(min=1, help="How often, each time from other actors.")] = 5,
-    side: Annotated[
-        str | None, typer.Option(metavar="SIDE", help="A test side; by default the first one.")
-    ] = None,
-    test_clips: Annotated[
-        int | None, typer.Option(min=1, help="Clips of a test side of Stage; by default the benchmark's 400.")
-    ] = None,
-    settings: SettingsOption = None,
-) -> None:
-    """Measure teaching: every novel action of the test side is taught by itself, and what changed is written down."""
-    from mule.cli import show_teaching
+def note(sentence: str) -> None:
+    """Print a sentence that is not part of the result."""
+    typer.echo(sentence, err=True)
 
-    plan = show_teaching.TeachingPlan(run_dir, side, examples, draws, test_clips)
-    typer.echo(show_teaching.report(plan, settings or [], out or run_dir / "teaching.md"))
+
+def _write_changed(before: "Remembered", memory: "EvidenceMemory", path: Path) -> None:
+    """Calibrate a changed memory again and write it."""
+    from mule.memory.teaching import recalibrated
+
+    if before.held_out is None:
+        note(
+            "this memory keeps no held-out actors: it is no longer calibrated, and cannot be used until it is."
+        )
+    _write(recalibrated(before, memory), path, before=before)
+
+
+def _write(remembered: "Remembered", path: Path, *, before: "Remembered | None" = None) -> None:
+    from mule.memory.files import write_memory
+
+    write_memory(path, remembered)
+    change = "" if before is None else f" ({len(before.memory)} before)"
+    typer.echo(f"{path}: {len(remembered.memory)} entries{change}, {remembered.memory.num_classes} actions")
+
+
+def _kernel_in_words(memory: "EvidenceMemory") -> str:
+    kernel = memory.kernel
+    neighbours = (
+        f"{kernel.num_neighbours} nearest entries count, typical distance s̄ = {kernel.typical_scale:.4g}"
+    )
+    if kernel.reach is None or kernel.evidence_scale is None:
+        return f"{neighbours}; not calibrated"
+    return f"{neighbours}, reach ρ = {kernel.reach:.4g}, evidence scale S = {kernel.evidence_scale:g}"
+
+
+def _held_out_in_words(held_out: "HeldOut | None") -> str:
+    if held_out is None:
+        return "no held-out actors: a change cannot be calibrated"
+    known = f"calibrated on {len(held_out)} held-out known actors"
+    if held_out.videos is None:
+        return f"{known}; their videos are not recorded"
+    return f"{known} of {len(held_out.videos)} videos"

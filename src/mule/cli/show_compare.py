@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.cli.show_training import with_usual_places
 from mule.comparison.compare import Asked, Compared
 from mule.comparison.compare import compare as run_comparison
 from mule.comparison.controls import with_control
@@ -21,12 +20,12 @@ from mule.comparison.pictures import write_pictures
 from mule.comparison.progress import WatchedRow, watched
 from mule.comparison.rows import Contestant, Row, results_of
 from mule.comparison.sheets import Findings, judged_comparison, networks_comparison, paper_comparison
-from mule.core.config import ConfigError, Experiment, differences, load_experiment
+from mule.core.config import ConfigError, Experiment, load_experiment
 from mule.core.errors import RangeError
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.tables import Number, Sheet, paper_sheet, score_sheet
 from mule.inference.results import SideResult
-from mule.training.run_folder import EXPERIMENT
+from mule.training.experiments import with_usual_places
 
 LOOK_EVERY_S = 2.0
 NUM_FRAMES = 3
@@ -75,26 +74,6 @@ def _anywhere(experiment: Experiment) -> Experiment:
     if backbone.weights is not None:
         backbone = backbone.model_copy(update={"weights": backbone.weights.absolute()})
     return experiment.model_copy(update={"data": data, "backbone": backbone})
-
-
-def experiment_of(run_dir: Path, settings: Sequence[str]) -> Experiment:
-    """The experiment of a run, its data where they now lie.
-
-    Raises:
-        ConfigError: there is no run, or more than that was set anew.
-    """
-    path = run_dir / EXPERIMENT
-    if not path.is_file():
-        raise ConfigError(
-            f"{run_dir}: must be the folder of a run; it has no {EXPERIMENT}. `mule train` makes one."
-        )
-    trained, wanted = load_experiment(path), load_experiment(path, settings)
-    changed = differences(trained, wanted)
-    if changed:
-        raise ConfigError(
-            f"a trained run is judged as it was trained; {', '.join(changed)} cannot be set anew, data.root and loading can."
-        )
-    return with_usual_places(wanted)
 
 
 def noted(sentence: str) -> None:

@@ -10,10 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from mule.core.config import Experiment, StageData
-from mule.core.files import cache_folder
-from mule.features.weights.cards import WEIGHT_CARDS
-from mule.features.weights.download import place_of
 from mule.training.monitor import Validation
 from mule.training.step import Progress as TrainingProgress
 
@@ -71,14 +67,3 @@ class Screen:
     def _say(self, sentence: str) -> None:
         if self._speaks:
             self._console.print(Text(sentence), soft_wrap=True)
-
-
-def with_usual_places(experiment: Experiment) -> Experiment:
-    """The experiment with rendered clips and published weights where they usually are, unless it says where."""
-    data, backbone = experiment.data, experiment.backbone
-    if isinstance(data, StageData) and data.root is None:
-        data = data.model_copy(update={"root": cache_folder() / "stage"})
-    if backbone.weights is None and backbone.name in WEIGHT_CARDS:
-        path = place_of(WEIGHT_CARDS[backbone.name], cache_folder())
-        backbone = backbone.model_copy(update={"weights": path if path.is_file() else None})
-    return experiment.model_copy(update={"data": data, "backbone": backbone})

@@ -1,49 +1,56 @@
-"""`mule teach`: one more action from a few examples, without retraining. Torch is imported when the command runs."""
+"""`mule teach`: add an action from a few examples, without retraining. Torch is imported when the command runs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mule.cli.memory import SettingsOption, VideosOption
+from mule.cli.memory import SettingsOption, VideosOption, note
 
 
 def teach(
-    run_dir: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a finished run.")],
-    class_name: Annotated[str, typer.Option("--class", metavar="NAME", help="The action to teach.")],
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Folder made by `mule bundle`, or of a run with a memory.")
+    ],
+    class_name: Annotated[str, typer.Option("--class", metavar="NAME", help="Name of the new action.")],
     examples: Annotated[
-        Path, typer.Option(metavar="TABLE", help="Actors doing it, .csv or .parquet; 10 to 20 are plenty.")
+        Path,
+        typer.Option(metavar="TABLE", help="People who do it, .csv or .parquet; 10 to 20 are plenty."),
     ],
     videos: VideosOption = None,
     memory: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="By default memory.safetensors in the run's folder."),
+        typer.Option(metavar="FILE", help="Memory to teach; by default memory.safetensors in MODEL."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where the taught memory goes; by default in place of the old one."
+            metavar="FILE", help="Write the taught memory here; by default it replaces the old one."
         ),
     ] = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Teach an action: it is recognised from then on and no longer called novel, and nothing else is forgotten.
+    """Teach an action: the model recognises it from now on, no longer calls it novel, and forgets nothing else.
 
-    Rows of the table that do not do the action are not looked at, nor are those from videos that held-out actors are from.
-    The run must have a memory (`mule memory build`).
+    Rows of the table that do not do the action are ignored, as are rows from videos that held-out actors are from.
+    The model must have a memory (`mule bundle` or `mule memory build` makes one).
     """
-    from mule.cli import remember, show_memory
-    from mule.memory.files import read_memory
-    from mule.memory.teaching import require_new
-    from mule.memory.teaching import teach as taught
+    from mule.api.memories import Examples, exemplars_in_table, model_fingerprint
+    from mule.memory.files import naming, place_to_write, read_memory, write_memory
+    from mule.memory.teaching import require_new, teach_action
+    from mule.watching.engine.bundle import MEMORY
 
-    file = memory or run_dir / remember.MEMORY
-    place = show_memory.place_for(out, instead_of=file)
-    content = read_memory(file, model=remember.fingerprint(run_dir))
-    with show_memory.about(file):
-        require_new(content, class_name)
-    actors = remember.seen_in_table(run_dir, examples, videos, settings=settings or [], doing=class_name)
-    show_memory.noted_held_out(content.held_out, actors.actors.places.videos())
-    exemplars = remember.apart_in_table(actors.at_known(content), content, examples)
-    with show_memory.about(file):
-        show_memory.taught(taught(content, exemplars, class_name=class_name), place)
+    file = memory or run_dir / MEMORY
+    place = place_to_write(out, instead_of=file)
+    remembered = read_memory(file, model=model_fingerprint(run_dir))
+    with naming(file):
+        require_new(remembered, class_name)
+    table = Examples(examples, videos, settings or [])
+    exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=note)
+    with naming(file):
+        taught = teach_action(remembered, exemplars, class_name=class_name)
+    write_memory(place, taught)
+    count = int((taught.memory.labels[:, taught.memory.class_names.index(class_name)] > 0).sum())
+    typer.echo(
+        f"{place}: '{class_name}' taught from {count} examples; {taught.memory.num_classes} actions now"
+    )

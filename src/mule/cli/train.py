@@ -37,9 +37,10 @@ def train(
     Several processes train as one: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT.toml. What may be set
     anew in a run that is resumed: where data lies, who reads it, the learning rate, and how long to train.
     """
-    from mule.cli.show_training import Screen, with_usual_places
+    from mule.cli.show_training import Screen
     from mule.core.config import load_experiment
     from mule.training.build import run_experiment
+    from mule.training.experiments import with_usual_places
 
     name = experiment.stem if system is None else f"{experiment.stem}_{system}"
     run_dir = Path("runs") / name if out is None else out

@@ -31,7 +31,7 @@ from mule.features.feature_files import (
 )
 from mule.video.clips import ClipShape
 from mule.video.reading import Scaler
-from mule.video.sources import ImageSequence, LiveStream, VideoSource
+from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoSource
 from mule.video.transforms import Normalisation
 
 Runtime = Literal["torch", "openvino"]
@@ -233,7 +233,7 @@ def _plain(value: object) -> object:
 
 
 def _paths(source: VideoSource) -> tuple[Path, ...]:
-    if isinstance(source, LiveStream):
+    if isinstance(source, LiveStream | FrameStream):
         raise VideoError(
             f"{source}: features are kept of videos that can be read again; a camera or a stream cannot. Record it first."
         )

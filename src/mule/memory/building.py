@@ -24,6 +24,8 @@ from mule.memory.opinion import best_evidence_scale
 from mule.memory.search import EntrySearch, entry_scales, reach_of, weigh
 from mule.memory.taught import HeldOut, apart_from
 
+VIDEOS_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class SeenActors:
@@ -117,14 +119,16 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
     return replace(reached, kernel=replace(kernel, evidence_scale=scale))
 
 
-def add(memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None = None) -> EvidenceMemory:
+def add_actors(
+    memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None = None
+) -> EvidenceMemory:
     """The memory with more actors of the same model and classes; scales are measured anew, ρ and S must be set again.
 
     An actor that is there already (same video, time and box) is left out, and so are those of videos that held-out
     actors are from (`apart_from`).
     """
     _require_known(actors)
-    return merge(
+    return merge_memories(
         memory,
         EvidenceMemory(
             features=unit_features(actors.features).float(),
@@ -141,7 +145,7 @@ def add(memory: EvidenceMemory, actors: SeenActors, *, held_out: HeldOut | None 
     )
 
 
-def merge(
+def merge_memories(
     first: EvidenceMemory, second: EvidenceMemory, *, held_out: HeldOut | None = None
 ) -> EvidenceMemory:
     """Both memories as one; scales are measured anew, ρ and S must be set again.
@@ -178,7 +182,7 @@ def merge(
     )
 
 
-def forget(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
+def without_action(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
     """The memory without an action or tag; entries that then do no remembered action go. ρ and S must be set again."""
     if class_name not in memory.class_names:
         raise RangeError(
@@ -199,6 +203,55 @@ def forget(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
         memory.counts[rows],
         memory.places[rows],
         _Facts(names, memory.model, memory.kernel.num_neighbours, tags),
+    )
+
+
+def known_among(actors: SeenActors, memory: EvidenceMemory, *, source: object = "examples") -> SeenActors:
+    """Return the actors that do a remembered action; a tag is none. Errors name the `source` of the actors.
+
+    Raises:
+        RangeError: nobody does.
+    """
+    is_known = (actors.labels[:, memory.is_action] > 0).any(dim=1)
+    if not is_known.any():
+        raise RangeError(
+            f"{source}: some actors must do a remembered action; none of {len(is_known)} does. Teach new actions with `mule teach`."
+        )
+    return actors.at(is_known)
+
+
+def usable_among(actors: SeenActors, held_out: HeldOut | None, *, source: object = "examples") -> SeenActors:
+    """Return the actors from videos that no held-out actor is from (`apart_from`). Errors name their `source`.
+
+    Raises:
+        RangeError: there are none.
+    """
+    is_apart = apart_from(held_out, actors.places.videos())
+    if not is_apart.any():
+        raise RangeError(
+            f"{source}: some examples must be from videos without held-out actors; none of {len(is_apart)} is. Take them from other "
+            "videos."
+        )
+    return actors.at(is_apart)
+
+
+def left_out_sentence(held_out: HeldOut | None, videos: Sequence[str]) -> str | None:
+    """Say which actors of these videos are left out because of held-out actors; None if there is nothing to say."""
+    if held_out is None:
+        return None
+    if held_out.videos is None:
+        return (
+            "this memory does not say which videos its held-out actors are from. If the new actors share videos with them, "
+            "more known actors will be flagged than promised. Build the memory again to keep the names of the videos."
+        )
+    is_apart = apart_from(held_out, videos).tolist()
+    shared = sorted({video for video, apart in zip(videos, is_apart, strict=True) if not apart})
+    if not shared:
+        return None
+    names = ", ".join(shared[:VIDEOS_SHOWN]) + (", …" if len(shared) > VIDEOS_SHOWN else "")
+    return (
+        f"{is_apart.count(False)} of {len(videos)} actors left out: held-out actors are from their videos ({names}). "
+        "Remembering them would flag more known actors than promised. Rename videos that only share a name."
     )
 
 

@@ -10,7 +10,8 @@ With the held-out actors a memory can be pruned, merged, taught and made to forg
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,38 @@ CARD = "card"
 
 class MemoryFileError(MuleError, OSError):
     """A file of a memory cannot be written, or what it holds cannot be trusted; the message names it."""
+
+
+@contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Name a file in the errors that its content causes."""
+    try:
+        yield
+    except MuleError as error:
+        if str(error).startswith(f"{path}:"):
+            raise
+        raise MemoryFileError(f"{path}: {error}") from error
+
+
+def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
+    """Return the file to write a memory to: a new one, or the one that changes. Call it before computing anything.
+
+    Raises:
+        MemoryFileError: another file is there, or its folder does not exist.
+    """
+    if instead_of is not None and (out is None or (out.exists() and out.samefile(instead_of))):
+        return instead_of
+    if out is None:
+        raise MemoryFileError("a memory must be written to a file; got none.")
+    if out.exists():
+        raise MemoryFileError(
+            f"{out}: must not exist yet; it does, and its content would be lost. Choose another name, or remove it."
+        )
+    if not out.parent.is_dir():
+        raise MemoryFileError(
+            f"{out}: must lie in an existing folder; {out.parent} does not exist. Make it first."
+        )
+    return out
 
 
 def write_memory(path: Path, content: Remembered) -> None:

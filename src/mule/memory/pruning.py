@@ -27,7 +27,7 @@ class Clusters:
     index: Int[Tensor, " points"]
 
 
-def prune(memory: EvidenceMemory, *, share: float, seed: int = 0) -> EvidenceMemory:
+def prune_memory(memory: EvidenceMemory, *, share: float, seed: int = 0) -> EvidenceMemory:
     """The memory with about this share of its entries: centres of k-means, with soft labels.
 
     A centre has the mean of its members' labels, weighted by the actors they stand for, and the sum of these as its
@@ -143,7 +143,7 @@ class Contents:
     """Entries whose k-th neighbour is more than twice as far as is typical: they vouch for few."""
 
 
-def inspect(memory: EvidenceMemory) -> Contents:
+def memory_contents(memory: EvidenceMemory) -> Contents:
     """Counts per action and source, and the share of isolated entries."""
     mass = (memory.labels.double() * memory.counts.double()[:, None]).sum(dim=0)
     is_isolated = memory.scales > ISOLATED_SCALES * memory.kernel.typical_scale

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
-from mule.memory.building import SeenActors, calibrate, forget, identities, joined_places
+from mule.memory.building import SeenActors, calibrate, identities, joined_places, without_action
 from mule.memory.memory import EvidenceMemory, unit_features
 from mule.memory.search import EntrySearch, scales_among, weigh
 from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening, sphere_kernel
@@ -28,7 +28,9 @@ LEAST_SLOPE = 0.1
 NEWTON_STEPS = 100
 
 
-def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, seed: int = 0) -> Remembered:
+def teach_action(
+    remembered: Remembered, exemplars: SeenActors, *, class_name: str, seed: int = 0
+) -> Remembered:
     """The same, with one more action learnt from exemplars (1 to about 20 do).
 
     Exemplars become entries of the memory, so they are found as reasons; entries that were there keep their scales,
@@ -80,7 +82,7 @@ def teach(remembered: Remembered, exemplars: SeenActors, *, class_name: str, see
     )
 
 
-def set_anew(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
+def recalibrated(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
     """The same with a changed memory, set by the held-out actors: ρ, S, and what trust is typical, for what was taught.
 
     Without held-out actors the memory stays as it is, and cannot be asked before it is calibrated.
@@ -98,7 +100,7 @@ def set_anew(remembered: Remembered, memory: EvidenceMemory) -> Remembered:
 
 def forget_action(remembered: Remembered, class_name: str) -> Remembered:
     """The same without one action, trained or taught, and set anew by the held-out actors that are still known."""
-    memory = forget(remembered.memory, class_name)
+    memory = without_action(remembered.memory, class_name)
     taught = tuple(action for action in remembered.taught if action.name != class_name)
     held_out = remembered.held_out
     if held_out is None:
@@ -113,7 +115,7 @@ def forget_action(remembered: Remembered, class_name: str) -> Remembered:
         labels=held_out.labels[rows][:, columns],
         class_names=tuple(held_out.class_names[at] for at in columns),
     )
-    return set_anew(Remembered(memory, held_out, taught), memory)
+    return recalibrated(Remembered(memory, held_out, taught), memory)
 
 
 def whitening_of(memory: EvidenceMemory) -> Whitening:

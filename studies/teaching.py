@@ -1,4 +1,6 @@
-"""How well actions are taught: every novel action of a run's test side, from a few of its actors, by what users get.
+"""Measure teaching: teach every novel action of a run's test side from a few of its actors, and test on the others.
+
+    python -m studies.teaching RUN_DIR --out studies/pages/TEACHING.md
 
 test side ─┬─ some actors of one novel action ─▶ teach ─▶ memory, read-out, calibration, as `mule watch` has them
            ╰─ all clips without these ─▶ recognised? still flagged? anything forgotten?
@@ -7,15 +9,16 @@ test side ─┬─ some actors of one novel action ─▶ teach ─▶ memory, 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mule.cli import remember
-from mule.cli.show_bundle import held_out_outputs
-from mule.cli.show_compare import experiment_of, noted
+from mule.api.bundling import held_out_outputs
+from mule.api.memories import model_fingerprint
 from mule.core.errors import RangeError
 from mule.core.files import write_file
 from mule.evaluation.formats import escaped_markdown
@@ -25,9 +28,10 @@ from mule.inference.remembering import remembered_of, seen_actors
 from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.taught import Remembered
-from mule.memory.teaching import teach
+from mule.memory.teaching import teach_action
 from mule.novelty.thresholds import promised_threshold
 from mule.training.build import load_run
+from mule.training.experiments import experiment_of
 from mule.training.monitor import probability_order
 from mule.watching.engine.bundle import usual_novelty
 from mule.watching.engine.judging import Judge
@@ -84,9 +88,9 @@ class TeachingTest:
         self.side = plan.side or sides_under_test(experiment)[0]
         require_sides(experiment, [self.side])
         source = OutputsOf(plan.run_dir, experiment, test_clips=plan.test_clips)
-        train, self._val, self.test = (source.on(each, noted=noted) for each in (TRAIN, VAL, self.side))
+        train, self._val, self.test = (source.on(each, noted=note) for each in (TRAIN, VAL, self.side))
         self._pair_evidence, self._classes = load_run(plan.run_dir).pair_evidence, train.classes
-        self._untaught = remembered_of(train, self._val, model=remember.fingerprint(plan.run_dir))
+        self._untaught = remembered_of(train, self._val, model=model_fingerprint(plan.run_dir))
         self._before = self._seen(self._untaught)
 
     def novel_actions(self, *, num_examples: int) -> list[str]:
@@ -111,7 +115,7 @@ class TeachingTest:
         does = truth.labels[:, column] & truth.is_novel
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(does))[:num_examples]
         exemplars = seen_actors(self.test).at(torch.from_numpy(drawn))
-        content = teach(self._untaught, exemplars, class_name=action, seed=seed)
+        content = teach_action(self._untaught, exemplars, class_name=action, seed=seed)
         is_unseen = ~np.isin(self.test.clip_index, self.test.clip_index[drawn])
         before, after = self._before, self._seen(content)
         order = after.order[is_unseen, after.classes.index(action)]
@@ -169,7 +173,7 @@ def report(plan: TeachingPlan, settings: Sequence[str], out: Path) -> str:
             test.taught(action, num_examples=plan.num_examples, seed=seed) for seed in range(plan.num_draws)
         ]
         found[action] = mean_of(draws)
-        noted(f"{action}: AP {found[action].average_precision:.3f}")
+        note(f"{action}: AP {found[action].average_precision:.3f}")
     text = "\n".join(_page(plan, test.side, test.test, found)) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
     write_file(out, text)
@@ -208,3 +212,36 @@ def _against_goal(whole: Taught) -> Iterator[str]:
         ("known flag rate within 0.01", f"{flag_change:+.4f}", abs(flag_change) <= 0.01),
     ):
         yield f"- {goal}: {value}, {'met' if is_met else 'not met'}"
+
+
+def note(sentence: str) -> None:
+    """Print a sentence that is not part of the page."""
+    typer.echo(sentence, err=True)
+
+
+def main(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.md", help="Page to write; by default teaching.md in the run's folder."),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Examples to teach each action from.")] = 10,
+    draws: Annotated[int, typer.Option(min=1, help="Repetitions, each with other examples.")] = 5,
+    side: Annotated[
+        str | None, typer.Option(metavar="SIDE", help="Test side; by default the first one.")
+    ] = None,
+    test_clips: Annotated[
+        int | None, typer.Option(min=1, help="Clips of a test side of Stage; by default the benchmark's 400.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Where the data lies now. Repeatable."),
+    ] = None,
+) -> None:
+    """Measure teaching: teach every novel action of a test side by itself, and write what changed."""
+    plan = TeachingPlan(run_dir, side, examples, draws, test_clips)
+    typer.echo(report(plan, settings or [], out or run_dir / "teaching.md"))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,20 +1,19 @@
-"""Teaching measured by a command: exemplars are never tested on, and a run without novel actors enough is refused."""
+"""Teaching measured by a study: exemplars are never tested on, and a run without novel actors enough is refused."""
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from mule.cli import memory as memory_commands
-from mule.cli.show_teaching import TeachingPlan, TeachingTest
 from mule.core.config import experiment_from
 from mule.core.errors import RangeError
 from mule.training.build import run_experiment
 from mule.training.step import Silence
+from studies.teaching import TeachingPlan, TeachingTest, main
 
 pytestmark = pytest.mark.slow  # trains for some seconds
 
 app = typer.Typer()
-app.add_typer(memory_commands.app, name="memory")
+app.command()(main)
 
 SETTINGS = {
     "system": "mule-memory",
@@ -44,7 +43,7 @@ def run_dir(tmp_path_factory):
 
 
 def test_every_novel_action_is_taught_and_measured(run_dir, tmp_path):
-    arguments = ["memory", "teaching", run_dir, "--examples", 2, "--draws", 1, "--test-clips", CLIPS]
+    arguments = [run_dir, "--examples", 2, "--draws", 1, "--test-clips", CLIPS]
     outcome = CliRunner().invoke(app, [*map(str, arguments), "--out", str(tmp_path / "teaching.md")])
     assert outcome.exit_code == 0, outcome.output
     text = (tmp_path / "teaching.md").read_text()

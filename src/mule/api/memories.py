@@ -1,0 +1,82 @@
+"""The memory of a trained run: build it from the run's own actors, and find examples for it in a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mule.core.errors import RangeError
+from mule.inference.remembering import remembered_of
+from mule.inference.running import OutputsOf, weights_digest
+from mule.inference.sides import TRAIN, VAL
+from mule.inference.table_actors import seen_in_table
+from mule.memory.building import SeenActors, known_among, left_out_sentence, usable_among
+from mule.memory.taught import Remembered
+from mule.training.data import Noted
+from mule.training.experiments import experiment_of
+from mule.watching.engine.bundle import BUILTIN, builtin_folder
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A table of example actors, and where their videos lie."""
+
+    table: Path
+    videos: Path | None = None
+    """By default `videos/` beside the table, or the table's own folder."""
+    settings: Sequence[str] = ()
+    """Where the data of the run lies now, such as `data.root=DIR`."""
+
+
+def model_fingerprint(run_dir: Path) -> str:
+    """Return the SHA-256 of a run's weights, by which a memory names its model.
+
+    Raises:
+        RangeError: the run is the built-in model, which must not change.
+    """
+    if str(run_dir) == BUILTIN and not run_dir.exists():
+        raise RangeError(
+            f"{run_dir}: the built-in model cannot be changed. Copy {builtin_folder()} to a folder of your own, and use "
+            "that folder here and with `mule watch --model`."
+        )
+    return weights_digest(run_dir)
+
+
+def remember_run(run_dir: Path, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Remembered:
+    """Build a memory of a run's training actors and calibrate it on the known actors of its validation side.
+
+    Actors that do no known action are left out on both sides.
+    """
+    outputs = OutputsOf(run_dir, experiment_of(run_dir, settings))
+    train, val = (outputs.on(side, noted=noted) for side in (TRAIN, VAL))
+    return remembered_of(train, val, model=model_fingerprint(run_dir))
+
+
+def exemplars_in_table(
+    run_dir: Path, remembered: Remembered, action: str, examples: Examples, *, noted: Noted = lambda _: None
+) -> SeenActors:
+    """Return the actors of a table that an action can be taught from.
+
+    Rows that do not do the action are ignored. Rows from videos of held-out actors are left out, with a note.
+
+    Raises:
+        RangeError: nobody in the table does the action, or all who do are from videos of held-out actors.
+    """
+    actors = seen_in_table(run_dir, examples.table, examples.videos, settings=examples.settings, doing=action)
+    _note_left_out(remembered, actors.actors.places.videos(), noted)
+    return usable_among(actors.at_known(remembered), remembered.held_out, source=examples.table)
+
+
+def known_in_table(
+    run_dir: Path, remembered: Remembered, examples: Examples, *, noted: Noted = lambda _: None
+) -> SeenActors:
+    """Return the actors of a table that do a remembered action; a note says who cannot be added to the memory."""
+    actors = seen_in_table(run_dir, examples.table, examples.videos, settings=examples.settings)
+    known = known_among(actors.at_known(remembered), remembered.memory, source=examples.table)
+    _note_left_out(remembered, known.places.videos(), noted)
+    return known
+
+
+def _note_left_out(remembered: Remembered, videos: Sequence[str], noted: Noted) -> None:
+    sentence = left_out_sentence(remembered.held_out, videos)
+    if sentence is not None:
+        noted(sentence)

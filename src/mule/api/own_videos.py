@@ -1,0 +1,142 @@
+"""Train on your own videos: a table of people, a folder of videos and backbone weights become a model.
+
+table ─▶ split ─▶ run ─▶ bundle        what `mule data split`, `mule train` and `mule bundle` do, one after another
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mule.api.bundling import BundlePlan, make_bundle
+from mule.core.config import Experiment, experiment_from, experiment_toml, load_experiment
+from mule.core.errors import TooFewActors
+from mule.core.files import write_file
+from mule.data.split.partition import closed_partition, drawn_sides, listed_partition
+from mule.data.split.sides import apply_split
+from mule.data.split.splits import Rules, Split, table_digest, write_split
+from mule.data.table.reading import read_actor_table
+from mule.training.build import TINY, run_experiment
+from mule.training.data import videos_of
+from mule.training.experiments import with_usual_places
+from mule.training.step import Listener, Silence
+from mule.watching.engine.bundle import Bundle, BundleError
+
+FEWEST_VALIDATION_ACTORS = 25
+"""Calibration leaves a fifth of them out in turn, and needs twenty of the rest."""
+DEFAULT_BACKBONE = "i3d_rgb_kinetics400"
+
+_I3D_OPTIONS = {"also_mixed_4f": True}
+_EXPERIMENT: dict[str, Any] = {
+    "system": "mule",
+    "sizes": "small",
+    "data": {"kind": "table", "num_frames": 32, "stride_frames": 1},
+    "view": {"val_short_side_px": 192},
+    "objective": {"inner_steps": 1, "measures_with": "next_batch"},
+    "optimizer": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.05, "clip_norm": 5.0},
+    "schedule": {"kind": "cosine", "warmup_epochs": 1.0},
+    "training": {"epochs": 20, "batch_clips": 16},
+}
+
+
+@dataclass(frozen=True)
+class OwnVideosPlan:
+    """What to train on, and how."""
+
+    table: Path
+    videos: Path
+    out: Path
+    """The folder of the model; it must not exist yet. The training is kept beside it, in a folder that ends in .training."""
+    weights: Path | None = None
+    backbone: str = DEFAULT_BACKBONE
+    """A frozen backbone of `mule weights list`, or `tiny`, which is trained from scratch."""
+    name: str | None = None
+    novel: tuple[str, ...] = ()
+    """Actions held out of training, to evaluate novelty on."""
+    groups: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The group (film, camera, day) of each video; videos of one group stay on one side."""
+    val_share: float = 0.25
+    test_share: float = 0.15
+    seed: int = 0
+    settings: Sequence[str] = ()
+    """Settings of the experiment, such as `training.epochs=40`."""
+    has_pictures: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """The folder of split, experiment, feature maps and run."""
+        return self.out.with_name(f"{self.out.name}.training")
+
+
+def train_on_own_videos(plan: OwnVideosPlan, *, listener: Listener | None = None) -> Bundle:
+    """Split the table, train, and bundle the run. An interrupted training continues where it stopped.
+
+    Raises:
+        BundleError: the model's folder exists already.
+        TooFewActors: the validation side is too small to calibrate on.
+    """
+    if plan.out.exists():
+        raise BundleError(f"{plan.out}: must not exist yet; it does. Choose another name, or remove it.")
+    listener = listener or Silence()
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    split = _split(plan)
+    write_split(split, plan.folder / "split.toml")
+    experiment = _experiment(plan, num_known=len(split.classes.known_train))
+    run_dir = plan.folder / "run"
+    run_experiment(experiment, run_dir, listener=listener, resumes=True)
+    bundle = BundlePlan(run_dir, plan.out, plan.name or plan.out.name, has_pictures=plan.has_pictures)
+    return make_bundle(bundle, noted=listener.noted)
+
+
+def _split(plan: OwnVideosPlan) -> Split:
+    table = read_actor_table(plan.table, allow_unlabelled=True)
+    videos_of(set(table.video_names), plan.videos)
+    classes = listed_partition(table.classes, plan.novel) if plan.novel else closed_partition(table.classes)
+    rules = Rules(z1_at_test="known", sides="drawn", val_share=plan.val_share, test_share=plan.test_share)
+    sides = drawn_sides(
+        table,
+        classes,
+        val_share=plan.val_share,
+        test_share=plan.test_share,
+        seed=plan.seed,
+        groups=plan.groups,
+    )
+    split = Split(
+        name=plan.table.stem,
+        policy="list" if plan.novel else "closed",
+        seed=plan.seed,
+        table_digest=table_digest(table),
+        classes=classes,
+        rules=rules,
+        videos=sides,
+        groups=plan.groups,
+    )
+    used = apply_split(table, split)
+    used.report.require_usable()
+    if len(used.val) < FEWEST_VALIDATION_ACTORS:
+        raise TooFewActors(
+            f"{plan.table}: the validation side must have at least {FEWEST_VALIDATION_ACTORS} people, to calibrate novelty "
+            f"on; it has {len(used.val)}. Label more people, or raise val_share ({plan.val_share:g})."
+        )
+    return split
+
+
+def _experiment(plan: OwnVideosPlan, *, num_known: int) -> Experiment:
+    """Write the experiment beside the split, so that `mule train` can repeat it, and return it with the settings."""
+    backbone: dict[str, Any] = {"name": plan.backbone}
+    if plan.backbone != TINY:
+        backbone |= {"frozen": True, "map_dropout": 0.3}
+    if plan.backbone == DEFAULT_BACKBONE:
+        backbone["options"] = _I3D_OPTIONS
+    if plan.weights is not None:
+        backbone["weights"] = str(plan.weights.absolute())
+    data = {
+        "root": str(plan.folder.absolute()),
+        "num_known": num_known,
+        "actors": str(plan.table.absolute()),
+        "videos": str(plan.videos.absolute()),
+    }
+    content = {**_EXPERIMENT, "backbone": backbone, "data": {**_EXPERIMENT["data"], **data}}
+    path = plan.folder / "experiment.toml"
+    write_file(path, experiment_toml(experiment_from(content, source=path.name)))
+    return with_usual_places(load_experiment(path, plan.settings))

@@ -1,0 +1,241 @@
+"""Predict from arrays: one clip and the boxes of its people in, a record for each person out.
+
+clip, boxes ─▶ frames the model needs ─▶ network, memory ─▶ opinions, novelty ─▶ Prediction
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from mule.core.errors import RangeError, ShapeError
+from mule.core.records import Evidence
+from mule.detection.boxes import px_from_unit, unit_from_px
+from mule.evidence.head import opinion_from
+from mule.memory.memory import whole_features
+from mule.model import SceneBoxes, looks_of
+from mule.novelty.scores import NOVELTY_BY_KIND
+from mule.video.clips import exact
+from mule.video.transforms import clip_boxes, require_boxes, resized, short_side_size
+from mule.watching.engine.bundle import Bundle
+from mule.watching.engine.seeing import ClipNeeds
+from mule.watching.moments import ActionOpinion, Box, Decision, NoveltyScores, Record, SoundBox
+
+Frames = np.ndarray | Tensor
+Boxes = np.ndarray | Tensor | Sequence[object]
+"""Rows of x1, y1, x2, y2; what has another shape is refused in words."""
+
+
+class Prediction(Record):
+    """What one person does in one clip, and how novel that is.
+
+    >>> import numpy as np
+    >>> from mule import Model
+    >>> clip = np.zeros((16, 96, 128, 3), dtype=np.uint8)
+    >>> person = Model.load("builtin").predict(clip, [[40, 20, 70, 90]])[0]
+    >>> sorted(person.to_dict())
+    ['actions', 'box_xyxy_px', 'decision', 'novelty', 'opinions']
+    """
+
+    box_xyxy_px: SoundBox
+    """The box as given, in pixels of the clip."""
+    actions: tuple[str, ...]
+    """Known actions whose probability is at least `min_probability`, likeliest first."""
+    opinions: tuple[ActionOpinion, ...]
+    """Belief, disbelief, uncertainty and probability of every known action, likeliest first."""
+    novelty: NoveltyScores
+    """Novelty by each score; `p_value` is the share of known people that look at least this novel."""
+    decision: Decision
+    """`known` or `novel`, by the threshold."""
+
+    @property
+    def is_novel(self) -> bool:
+        """Whether the person does something the model was never taught."""
+        return self.decision == "novel"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that `json.dumps` accepts."""
+        return self.model_dump(mode="json")
+
+
+class NetworkRows(NamedTuple):
+    """What the network outputs for each box of a clip, and what a memory keeps of it."""
+
+    outputs: Float[Tensor, "people outputs"]
+    features: Float[Tensor, "people dim"]
+
+
+def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
+    bundle: Bundle,
+    clip: Frames,
+    boxes: Boxes,
+    *,
+    objects: Boxes = (),
+    rate: float | None = None,
+    threshold: str = "known-95",
+    min_probability: float = 0.5,
+) -> list[Prediction]:
+    """Predict every person of a clip; `Model.predict` documents the arguments."""
+    frames = _frames(clip)
+    boxes_xyxy_px, objects_xyxy_px = (_corners(each, frames) for each in (boxes, objects))
+    rows = network_rows(bundle, frames, boxes_xyxy_px, objects_xyxy_px=objects_xyxy_px, rate=rate)
+    judged = bundle.judge(*rows)
+    p_values = bundle.usual.of_one_look(judged.ranks).p_value.clamp(0, 1).tolist()
+    scores = {
+        kind: NOVELTY_BY_KIND[kind](judged.network).value.clamp(0, 1).tolist()
+        for kind in ("pe", "ne", "pne", "belief")
+    }
+    limit = bundle.usual.threshold(threshold).value
+    opinions = _opinions(judged.together, bundle.classes)
+    return [
+        Prediction(
+            box_xyxy_px=_box(boxes_xyxy_px[at]),
+            actions=tuple(each.action for each in opinions[at] if each.probability >= min_probability),
+            opinions=opinions[at],
+            novelty=NoveltyScores(
+                **{kind: values[at] for kind, values in scores.items()}, p_value=p_values[at]
+            ),
+            decision="novel" if 1 - p_values[at] > limit else "known",
+        )
+        for at in range(len(p_values))
+    ]
+
+
+class ExampleRow(NamedTuple):
+    """What a memory keeps of one example, and where it is in its frame."""
+
+    features: Float[Tensor, "1 dim"]
+    box_xyxy_unit: Float[Tensor, " 4"]
+
+
+def example_row(bundle: Bundle, clip: Frames, box: Sequence[object] | np.ndarray | Tensor) -> ExampleRow:
+    """Return what a memory keeps of the person in a box of a clip."""
+    frames = _frames(clip)
+    boxes_xyxy_px = _corners(torch.as_tensor(box)[None], frames)
+    rows, cols = frames.shape[2:]
+    unit = unit_from_px(boxes_xyxy_px, width_px=cols, height_px=rows)[0].clamp(0, 1)
+    return ExampleRow(network_rows(bundle, frames, boxes_xyxy_px).features.clone(), unit)
+
+
+@torch.inference_mode()
+def network_rows(
+    bundle: Bundle,
+    frames: UInt8[Tensor, "frames 3 rows cols"],
+    boxes_xyxy_px: Float[Tensor, "people 4"],
+    *,
+    objects_xyxy_px: Float[Tensor, "objects 4"] | None = None,
+    rate: float | None = None,
+) -> NetworkRows:
+    """Run the network on a clip with people and objects in it."""
+    pixels = _pixels(bundle.needs, frames[_chosen(len(frames), bundle.needs, rate)])
+    from_size, to_size = (frames.shape[2], frames.shape[3]), (pixels.shape[3], pixels.shape[4])
+    actors = _scaled(boxes_xyxy_px, from_size, to_size)
+    objects = _scaled(actors[:0] if objects_xyxy_px is None else objects_xyxy_px, from_size, to_size)
+    scene = SceneBoxes(
+        actors,
+        torch.zeros(len(actors), dtype=torch.int64),
+        objects,
+        torch.zeros(len(objects), dtype=torch.int64),
+    )
+    maps = bundle.model.backbone(pixels)
+    output = bundle.model.decide([maps], scene)
+    return NetworkRows(output.outputs, whole_features(output.features, looks_of([maps], scene)))
+
+
+def _pixels(
+    needs: ClipNeeds, frames: UInt8[Tensor, "frames 3 rows cols"]
+) -> Float[Tensor, "1 3 frames fitted_rows fitted_cols"]:
+    rows, cols = frames.shape[2:]
+    if needs.short_side_px is not None:
+        frames = resized(frames, short_side_size(rows, cols, needs.short_side_px))
+    return needs.pixels(frames)
+
+
+def _scaled(
+    boxes_xyxy_px: Float[Tensor, "boxes 4"], from_size: tuple[int, int], to_size: tuple[int, int]
+) -> Float[Tensor, "boxes 4"]:
+    """Return boxes in pixels of what the network sees; sizes are rows and columns."""
+    rows, cols = to_size
+    unit = unit_from_px(boxes_xyxy_px, width_px=from_size[1], height_px=from_size[0])
+    scaled, is_seen = clip_boxes(px_from_unit(unit, width_px=cols, height_px=rows), rows, cols)
+    if not is_seen.all():
+        first = int(torch.nonzero(~is_seen)[0])
+        raise RangeError(
+            f"a box must cover at least a pixel of what the network sees, {rows} x {cols}; box {first}, "
+            f"{boxes_xyxy_px[first].tolist()}, does not. Leave it out."
+        )
+    return scaled
+
+
+def _corners(boxes: Boxes, frames: UInt8[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "boxes 4"]:
+    """Return the boxes as float32 corners x1, y1, x2, y2 inside the frame."""
+    corners = boxes if isinstance(boxes, Tensor) else torch.from_numpy(np.array(boxes, dtype=np.float32))
+    corners = corners.detach().cpu().float()
+    if corners.numel() == 0:
+        return torch.zeros(0, 4)
+    if corners.ndim != 2 or corners.shape[1] != 4:
+        raise ShapeError(f"boxes must be rows of x1, y1, x2, y2 in pixels; got shape {tuple(corners.shape)}.")
+    rows, cols = frames.shape[2:]
+    require_boxes(corners, rows, cols)
+    return torch.minimum(corners.clamp(min=0), corners.new_tensor([cols, rows, cols, rows]))
+
+
+def _frames(clip: Frames) -> UInt8[Tensor, "frames 3 rows cols"]:
+    frames = torch.as_tensor(clip)
+    if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != torch.uint8 or not len(frames):
+        raise ShapeError(
+            "a clip must be frames x rows x columns x 3 (RGB), uint8, at least one frame; got shape "
+            f"{tuple(frames.shape)} of {frames.dtype}."
+        )
+    return frames.permute(0, 3, 1, 2)
+
+
+def _chosen(num_frames: int, needs: ClipNeeds, rate: float | None) -> Tensor:
+    """Return which frames of a clip the network sees.
+
+    Without a rate the clip is one whole window: its frames are spread over the network's. With a rate the network sees a
+    window of its own length about the middle of the clip; frames beyond an end repeat the last one.
+    """
+    if rate is None:
+        step = Fraction(num_frames - 1, max(1, needs.shape.num_frames - 1))
+    else:
+        frames_per_frame = 1 if needs.frame_rate is None else exact(rate) / needs.frame_rate
+        step = needs.shape.stride_frames * Fraction(frames_per_frame)
+    middle = Fraction(num_frames - 1, 2)
+    first = middle - step * (needs.shape.num_frames - 1) / 2
+    places = [round(first + number * step) for number in range(needs.shape.num_frames)]
+    return torch.tensor([min(max(place, 0), num_frames - 1) for place in places])
+
+
+def _opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[ActionOpinion, ...]]:
+    opinion = opinion_from(evidence)
+    masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
+    columns = torch.stack([each.double().clamp(0, 1) for each in masses], dim=2).tolist()
+    amounts = torch.stack([evidence.positive.double(), evidence.negative.double()], dim=2).tolist()
+    order: list[list[int]] = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
+    return [
+        tuple(_opinion(classes[at], columns[row][at], amounts[row][at]) for at in places)
+        for row, places in enumerate(order)
+    ]
+
+
+def _opinion(action: str, masses: Sequence[float], amounts: Sequence[float]) -> ActionOpinion:
+    belief, disbelief, uncertainty, probability = masses
+    return ActionOpinion(
+        action=action,
+        belief=belief,
+        disbelief=disbelief,
+        uncertainty=uncertainty,
+        probability=probability,
+        evidence_for=amounts[0],
+        evidence_against=amounts[1],
+    )
+
+
+def _box(corners: Float[Tensor, " 4"]) -> Box:
+    x1, y1, x2, y2 = corners.tolist()
+    return x1, y1, x2, y2
