@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.show_compare import without_place
+from mule.cli.printing import without_place
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.count_bar import CountBar
 from mule.cli.data import ImageRate
+from mule.cli.printing import CountBar
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Split, read_split, write_split
 from mule.data.table.name_files import read_names, read_pairs

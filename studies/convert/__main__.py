@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file, show
-from mule.cli.numbers import positive
+from mule.cli.printing import positive
 from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.table.writing import write_actor_table
 from studies.commands import run

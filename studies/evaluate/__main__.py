@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.show_compare import noted, sheet_shown, side_results
+from mule.cli.evaluate_run import print_results
+from mule.cli.printing import noted, print_sheet
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
@@ -67,7 +68,7 @@ def ensemble(
     judging = Judging(
         scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples, test_clips=test_clips
     )
-    side_results(judge_ensemble(runs, sides=splits or (), judging=judging, noted=noted))
+    print_results(judge_ensemble(runs, sides=splits or (), judging=judging, noted=noted))
 
 
 @app.command()
@@ -82,7 +83,7 @@ def agreement(
     """Show which novelty scores do well on two data sets, and which on one alone."""
     sheets = agreement_sheets(agreements(read_aurocs(first), read_aurocs(second)), names)
     for network, sheet in sheets.items():
-        sheet_shown(sheet, network)
+        print_sheet(sheet, network)
     if docs is not None:
         title = f"{escaped_markdown(names[0])} and {escaped_markdown(names[1])}: do novelty scores agree?"
         write_page(docs, title, AGREEMENT, _sections(sheets), module=MODULE)
@@ -130,7 +131,7 @@ def far(
         experiment = experiment_of(run_dir, settings or [])
         results.append(judge_far(run_dir, experiment, others, judging=judging, noted=noted))
     if len(results) == 1:
-        side_results(results[0])
+        print_results(results[0])
     sheets = mean_sheets(results)
     _show_means(sheets, num_runs=len(results))
     if docs is not None:
@@ -193,7 +194,7 @@ def _show_means(sheets: Mapping[str, Sheet], *, num_runs: int) -> None:
     """Print means over runs; one run has been shown already."""
     if num_runs > 1:
         for system, sheet in sheets.items():
-            sheet_shown(sheet, system)
+            print_sheet(sheet, system)
 
 
 def _sections(sheets: Mapping[str, Sheet]) -> dict[str, str]:

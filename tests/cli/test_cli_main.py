@@ -30,7 +30,7 @@ def test_help_loads_nothing_that_computes():
 
 
 def test_evaluating_needs_no_torch():
-    script = "import sys; import mule.evaluation.ava, mule.cli.show; assert 'torch' not in sys.modules"
+    script = "import sys; import mule.evaluation.ava, mule.cli.evaluate; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 from weight_files import foreign_state
 
-from mule.cli import show_weights
 from mule.cli.main import app
+from mule.cli.weights import all_cards
 from mule.features.weights.cards import WEIGHT_CARDS, find_card
 
 
@@ -45,16 +45,16 @@ def test_list_has_one_line_per_card_and_marks_those_on_disk(tmp_path):
     outcome = mule("list", XDG_CACHE_HOME=str(tmp_path))
     assert outcome.exit_code == 0
     lines = outcome.stdout.splitlines()
-    assert [line[2:].split()[0] for line in lines[:-1]] == list(show_weights.CARDS)
+    assert [line[2:].split()[0] for line in lines[:-1]] == list(all_cards())
     assert [line.split()[1] for line in lines[:-1] if line.startswith("*")] == ["pytorchvideo_x3d_s"]
     assert "yolox_nano" in outcome.stdout
-    assert lines[-1] == f"* in {tmp_path / 'mule'}. `mule weights list NAME` says more."
+    assert lines[-1] == f"* in {tmp_path / 'mule'}. `mule weights list NAME` shows details."
 
 
-@pytest.mark.parametrize("name", show_weights.CARDS)
+@pytest.mark.parametrize("name", all_cards())
 def test_list_of_one_name_says_where_it_comes_from_and_under_which_licence(name, tmp_path):
     outcome = mule("list", name, "--folder", tmp_path)
-    card = show_weights.CARDS[name]
+    card = all_cards()[name]
     assert outcome.exit_code == 0
     assert card.licence in outcome.stdout
     assert (card.address or WEIGHT_CARDS[name].note) in outcome.stdout
@@ -117,8 +117,22 @@ def test_check_refuses_what_is_no_weights(tmp_path, name, content, sentence):
 
 def test_check_refuses_a_file_that_is_not_there(tmp_path):
     assert_refused(
-        mule("check", tmp_path / "none.pth"), "none.pth: must be a file that can be read; No such file"
+        mule("check", tmp_path / "none.pth"),
+        "none.pth: must be a file that can be read; there is no such file",
     )
+
+
+def test_check_accepts_a_detector_that_runs_though_its_checksum_is_not_published(tmp_path, shared_data):
+    file = tmp_path / "mine.onnx"
+    file.write_bytes((shared_data / "detectors" / "yolox_nano_coco_416.onnx").read_bytes())
+    outcome = mule("check", file)
+    assert outcome.exit_code == 0, outcome.output
+    assert "weights of a detector" in outcome.stdout
+    assert "yolox_nano, as published" in outcome.stdout or "--detector accepts it" in outcome.stdout
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    assert_refused(mule("pull", "yolox_nan", "--offline"), "Did you mean 'yolox_nano'?")
 
 
 class MakesFolder:
@@ -140,7 +154,7 @@ def test_pull_finds_what_is_on_disk_and_says_its_checksum(tmp_path):
     outcome = mule("pull", "pytorchvideo_x3d_xs", "--folder", tmp_path)
     assert outcome.exit_code == 0
     assert f"{tmp_path / 'pytorchvideo_x3d_xs.pyth'}: was there. sha256 ba7816bf" in outcome.stdout
-    assert outcome.stdout.endswith("none is published to compare it with.\n")
+    assert outcome.stdout.endswith("no checksum is published to compare it with.\n")
     assert outcome.stderr == ""
 
 
@@ -163,4 +177,4 @@ def test_pull_says_where_a_file_is_that_it_cannot_fetch(tmp_path):
 
 @pytest.mark.parametrize("command", [["pull", "x3d_xxl"], ["list", "x3d_xxl"]])
 def test_an_unknown_name_is_refused(command):
-    assert_refused(mule(*command), "got 'x3d_xxl'. See `mule weights list`.")
+    assert_refused(mule(*command), "there is none for 'x3d_xxl'.", "See `mule weights list`.")

@@ -54,6 +54,16 @@ def test_a_sound_table_is_summed_up_in_a_line(table, videos):
     assert outcome.exit_code == 0
 
 
+def test_an_action_that_may_be_misspelt_is_a_warning_not_a_problem(tmp_path):
+    rows = [f"film,{time},,,,,punch,a" for time in range(12)]
+    path = written(tmp_path / "t.csv", *rows, "film,12,,,,,pnch,a", "film,13,,,,,kick,a")
+    outcome = run("check", path)
+    assert outcome.exit_code == 0
+    assert outcome.stderr == f"{path}: warning: 'pnch' occurs once; did you mean 'punch' (12 rows)?\n"
+    few = written(tmp_path / "few.csv", *rows[:9], "film,12,,,,,pnch,a")
+    assert run("check", few).stderr == ""
+
+
 def test_every_problem_has_a_line_and_the_exit_code_is_2(tmp_path, videos):
     rows = [ROWS[0], "walk/ann,9,,,,,sit,x", "gone,1,,,,,Sit,y", "bob,1,0,0,2,1,sit,z", "../bob,1,,,,,sit,z"]
     outcome = run("check", written(tmp_path / "bad.csv", *rows), "--videos", videos)

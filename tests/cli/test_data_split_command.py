@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 from mule.cli import data_split
 from mule.cli.main import app as mule_app
 from mule.data.convert.ava_files import AVA_60
+from mule.data.split.report import ENOUGH_TO_CALIBRATE, LEAST_TO_CALIBRATE
 from mule.data.split.splits import read_split
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id\n"
@@ -101,7 +104,7 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         "does a novel action: left out",
         "novel, to report on",
         "Videos on two sides: 0.",
-        "Groups on two sides: not known",
+        "Groups on two sides: not checked",
         "100 % catching fish",
         "synonyms",
         "split.report.json",
@@ -214,6 +217,45 @@ def test_a_listed_split_and_a_grouped_one_follow_their_files(table):
         assert {ACTIONS.index(name) % 2 for name in part} == {0, 1}
 
 
+def test_an_unknown_novel_action_gets_a_suggestion(table):
+    (table.parent / "novel.txt").write_text("runn\n")
+    outcome, path = split(table, "--policy", "list", "--novel", table.parent / "novel.txt")
+    assert outcome.exit_code == 2
+    assert "'runn' are not. Did you mean 'run'?" in outcome.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("clips", "is_enough"), [(6, False), (80, True)])
+def test_a_validation_side_too_small_to_calibrate_on_is_noted(tmp_path, clips, is_enough):
+    path = tmp_path / "table.csv"
+    path.write_text(HEADER + "\n".join(rows(clips=clips)) + "\n")
+    outcome, made = split(path, "--policy", "random")
+    assert outcome.exit_code == 0, outcome.stderr
+    report = json.loads(made.with_suffix(".report.json").read_text())
+    num_val = sum(report["sides"]["val"]["used"].values())
+    note = f"Validation has {num_val} known actors; `mule bundle` needs at least 20 to calibrate"
+    assert any(note in each for each in report["notes"]) != is_enough
+    assert (num_val >= ENOUGH_TO_CALIBRATE) == is_enough
+
+
+def test_the_least_to_calibrate_is_what_calibration_needs():
+    from mule.novelty.calibration import FEWEST_HELD_OUT
+
+    assert LEAST_TO_CALIBRATE == FEWEST_HELD_OUT
+
+
+def test_a_pipe_that_closes_early_does_not_lose_the_split(table):
+    path = table.parent / "split.toml"
+    command = [sys.executable, "-c", "from mule.cli.main import run; run()", "data", "split", str(table)]
+    command += ["--policy", "random", "--out", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+    assert read_split(path).policy == "random"
+    assert path.with_suffix(".report.json").exists()
+
+
 def test_identical_videos_on_two_sides_are_found(table):
     folder = table.parent / "videos"
     folder.mkdir()
@@ -240,7 +282,7 @@ def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant
     other = table.parent / "other.csv"
     other.write_text(HEADER + "\n".join(rows(clips=5)) + "\nnew.mp4,0,,,,,sit,p\n")
     told = run("split-report", path, other)
-    assert "The split was made from another table than this." in told.stdout
+    assert "The split was made from a different table." in told.stdout
     assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in told.stdout
     assert "6 videos of the split are not in the table." in told.stdout
 
@@ -259,6 +301,7 @@ def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path
     assert made.classes.z1 == ("view:back", "view:left")
     assert set(made.classes.z2) == set(without.classes.known_train)
     assert (made.tags, without.tags) == (made.classes.z1, ())
-    assert "Z1 is tags: they decide nothing, and novelty is not read from them" in " ".join(
-        beside.stdout.split()
+    assert (
+        "Z1 holds the tags: they count neither as known nor as novel, and novelty does not depend on them"
+        in " ".join(beside.stdout.split())
     )

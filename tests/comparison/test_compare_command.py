@@ -1,6 +1,7 @@
 """`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from made_films import two_in_each_film, write_films
 from tiny_rows import TEST_CLIPS, times_of, tiny_experiment
 from typer.testing import CliRunner
 
-from mule.cli import show_compare
-from mule.cli.compare import compare
+from mule.cli.compare import compare_experiments
 from mule.cli.evaluate import app as evaluate_app
 from mule.cli.main import app as main_app
+from mule.cli.printing import without_place
 from mule.comparison import equal
+from mule.comparison.contestants import load_contestants, load_start
 from mule.core.config import StageData, experiment_toml
+from mule.novelty.combining import DECIDING_SCORE
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]
 
@@ -24,7 +27,7 @@ def app():
     """The whole command; its group answers wrong input with exit code 2."""
     grouped = typer.Typer(cls=main_app.info.cls, no_args_is_help=True)
     grouped.callback()(lambda: None)
-    grouped.command("compare")(compare)
+    grouped.command("compare")(compare_experiments)
     grouped.add_typer(evaluate_app, name="evaluate")
     return grouped
 
@@ -68,7 +71,7 @@ def compared(app, files, tmp_path_factory):
     ],
 )
 def test_a_page_shows_commands_without_places_of_this_machine(argument, shown):
-    assert show_compare.without_place(argument) == shown
+    assert without_place(argument) == shown
 
 
 def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
@@ -182,6 +185,30 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
     assert list(written["scores"]) == ["vacuity"]
 
 
+def test_a_run_is_told_in_numbers_for_people_first_and_shows_all_scores_on_demand(app, compared):
+    out, _, _ = compared
+    run_dir = out / "rows" / "linear-A-s0"
+    command = ["evaluate", "run", str(run_dir), "--split", "test-uniform", *FEW[2:]]
+    few = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    assert few.exit_code == 0, said(few)
+    result = json.loads((run_dir / "results" / "test-uniform.json").read_text())
+    assert result["kind"] == "read"
+    assert DECIDING_SCORE in result["left_out"]  # too few held-out actors for its p-values
+    first = next(iter(result["scores"]))
+    shares = [f"{100 * result['scores'][first][key]:.1f} %" for key in ("known_flagged", "novel_flagged")]
+    sentence = f"test-uniform: {shares[0]} of known and {shares[1]} of novel people would be flagged as novel"
+    assert sentence in said(few)
+    counts = re.findall(r"(\d+) of (\d+)[,.]", said(few).partition("Flagged by novel action:")[2])
+    assert counts
+    assert all(int(num_flagged) <= int(num_people) for num_flagged, num_people in counts)
+    assert max(map(len, few.stdout.splitlines())) <= 80
+    assert "…" not in few.stdout
+    assert "relu-pe" not in few.stdout.split()
+    every = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
+    assert [name for name in result["scores"] if name not in every.stdout] == []
+    assert "left out: vacuity" in said(every)
+
+
 @pytest.mark.parametrize(
     ("folder", "options", "told"),
     [
@@ -189,7 +216,8 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
         ("unfinished", [], "a finished run must have a card"),
         ("linear-A-s0", ["--split", "test"], "one of train, val, test-uniform"),
         ("linear-A-s0", ["--score", "magic"], "a score must be one of"),
-        ("linear-A-s0", ["--set", "system=mule"], "system cannot change"),
+        ("linear-A-s0", ["--score", "joint-enrgy"], "Did you mean 'joint-energy'?"),
+        ("linear-A-s0", ["--set", "system=mule"], "system cannot be changed"),
     ],
 )
 def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
@@ -223,18 +251,18 @@ def test_rows_in_processes_of_their_own_find_what_rows_in_this_one_found(app, co
 
 
 def test_one_experiment_under_several_systems_is_as_many_contestants():
-    found = show_compare.contestants([Path("stage")], [], ["mule", "dear"])
+    found = load_contestants([Path("stage")], [], ["mule", "dear"])
     assert [(each.name, each.experiment.system) for each in found] == [
         ("stage_mule", "mule"),
         ("stage_dear", "dear"),
     ]
-    (alone,) = show_compare.contestants([Path("stage")], [], [])
+    (alone,) = load_contestants([Path("stage")], [], [])
     assert (alone.name, alone.experiment) == ("stage", found[0].experiment)
 
 
 def test_a_start_has_of_the_settings_of_rows_those_of_data_and_backbone_alone():
     settings = ["data.train_clips=64", "training.epochs=1", "backbone.options.sees_motion=true"]
-    start = show_compare.start_of(Path("stage"), settings).experiment
+    start = load_start(Path("stage"), settings).experiment
     assert isinstance(start.data, StageData)
     assert (start.data.train_clips, start.training.epochs) == (64, 8)
     assert start.backbone.options == {"sees_motion": True}

@@ -12,11 +12,11 @@ import typer
 from tiny_bundles import MadeUpBoxes, grey_video, stays
 from typer.testing import CliRunner
 
-from mule.cli import show_watch
 from mule.cli.bundle import bundle as bundle_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch as watch_command
 from mule.memory.files import read_memory, write_memory
+from mule.watching.engine import watch as engine
 from mule.watching.outputs.moments_file import MomentsFile
 
 app = typer.Typer(cls=_Commands)
@@ -55,7 +55,7 @@ def test_a_folder_of_videos_gives_a_folder_each_and_one_that_fails_does_not_stop
     for name in ("a.mp4", "c.mp4"):
         grey_video(videos / name, seconds=0.5)
     (videos / "b.mp4").write_bytes(b"no video")
-    monkeypatch.setattr(show_watch, "_detector", lambda *_: MadeUpBoxes(stays((0.1, 0.1, 0.5, 0.9))))
+    monkeypatch.setattr(engine, "named_detector", lambda *_: MadeUpBoxes(stays((0.1, 0.1, 0.5, 0.9))))
     outcome = mule("watch", videos, "--model", bundle_dir, "--out", tmp_path / "r", "--no-video")
     assert outcome.exit_code == 2
     assert "b.mp4" in outcome.stderr
@@ -67,14 +67,14 @@ def test_ctrl_c_leaves_a_complete_result_that_can_be_resumed(bundle_dir, tmp_pat
     video = grey_video(tmp_path / "v.mp4", seconds=4.0)
     person = stays((0.1, 0.1, 0.5, 0.9))
     stopped = MadeUpBoxes(person, fails_at_s=2.0, error=KeyboardInterrupt())
-    monkeypatch.setattr(show_watch, "_detector", lambda *_: stopped)
+    monkeypatch.setattr(engine, "named_detector", lambda *_: stopped)
     out = tmp_path / "r"
     outcome = mule("watch", video, "--model", bundle_dir, "--out", out)
     assert outcome.exit_code == 130
-    assert "stopped at 1 s; --resume goes on from there" in outcome.stderr
+    assert "stopped at 1 s; --resume continues from there" in outcome.stderr
     assert {path.name for path in out.iterdir()} >= FILES
     assert len(list(MomentsFile(out / "moments.jsonl"))) == 2
-    monkeypatch.setattr(show_watch, "_detector", lambda *_: MadeUpBoxes(person))
+    monkeypatch.setattr(engine, "named_detector", lambda *_: MadeUpBoxes(person))
     outcome = mule("watch", video, "--model", bundle_dir, "--out", out, "--resume")
     assert outcome.exit_code == 0, outcome.output
     assert [moment.key_time_s for moment in MomentsFile(out / "moments.jsonl")] == [0, 1, 2, 3]

@@ -18,7 +18,7 @@ from mule.data.split.splits import Rules, Split, table_digest, write_split
 from mule.data.table.reading import read_actor_table
 from mule.training.build import TINY, run_experiment
 from mule.training.data import videos_of
-from mule.training.experiments import with_usual_places
+from mule.training.experiments import with_default_paths
 from mule.training.step import Listener, Silence
 from mule.watching.engine.bundle import Bundle, BundleError
 
@@ -139,4 +139,4 @@ def _experiment(plan: OwnVideosPlan, *, num_known: int) -> Experiment:
     content = {**_EXPERIMENT, "backbone": backbone, "data": {**_EXPERIMENT["data"], **data}}
     path = plan.folder / "experiment.toml"
     write_file(path, experiment_toml(experiment_from(content, source=path.name)))
-    return with_usual_places(load_experiment(path, plan.settings))
+    return with_default_paths(load_experiment(path, plan.settings))

@@ -1,118 +1,154 @@
 """`mule compare`: experiments side by side, in the paper's tables. Torch is imported when the command runs."""
 
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
-"""The experiment and the systems of the quick comparison."""
+from mule.cli.printing import command_shown, noted, sheet_table
+
+if TYPE_CHECKING:
+    from mule.comparison.progress import WatchedRow
+    from mule.comparison.rows import Row
+    from mule.comparison.sheets import Findings
+
+LOOK_EVERY_S = 2.0
+LEAST_SHARE = 0.05
+"""Share of the work that must be done before the remaining time is estimated."""
 
 
-def compare(
+def compare_experiments(
     experiments: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="EXPERIMENT...", help="Experiment files, or packaged ones: stage, own, ava, …"
+            metavar="EXPERIMENT", help="Experiment files, or names of packaged ones: stage, own, ava, …"
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Trials of each: seeds 0, 1, …; on Stage each draws new data.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Train each with N seeds; on Stage each seed renders new data."
+        ),
     ] = 1,
-    first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 0,
+    first_seed: Annotated[int, typer.Option(min=0, metavar="N", help="First seed.")] = 0,
     splits: Annotated[
         list[str] | None,
         typer.Option(
-            "--split", metavar="SPLIT", help="Which actions are known (data.split); may come again."
+            "--split", metavar="SPLIT", help="Value of data.split: which actions are known. Repeatable."
         ),
     ] = None,
     systems: Annotated[
         list[str] | None,
         typer.Option(
-            "--system", metavar="NAME", help="Each experiment with this system instead; may come again."
+            "--system", metavar="NAME", help="Run each experiment with this system instead. Repeatable."
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Replace a setting in every experiment; may come again."
+            "--set", metavar="KEY=VALUE", help="Override a setting in every experiment. Repeatable."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where rows, tables and figures go.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for rows, tables and figures.")] = Path(
         "runs/compare"
     ),
     equal: Annotated[
-        Literal["steps", "time"], typer.Option(help="What every row may spend: gradient steps, or time.")
+        Literal["steps", "time"],
+        typer.Option(metavar="steps|time", help="Give every row the same gradient steps or the same time."),
     ] = "steps",
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Gradient steps of every row, in place of what the experiments say."),
+        typer.Option(
+            min=1, metavar="N", help="Gradient steps of every row. Default: as the experiments say."
+        ),
     ] = None,
     backbone_from: Annotated[
         Path | None,
         typer.Option(
             metavar="EXPERIMENT.toml",
-            help="Train this first, once per split and seed; every row begins with its backbone.",
+            help="Train this experiment first, once per split and seed; every row starts from its backbone.",
         ),
     ] = None,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Who runs the rows: processes here, or a Ray cluster.")
+        Literal["local", "ray"],
+        typer.Option(metavar="local|ray", help="Run rows in processes here, or on a Ray cluster."),
     ] = "local",
     workers: Annotated[
-        int, typer.Option(min=0, help="Rows at a time, one thread each; 0 is in this process.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Rows to run in parallel, one thread each; 0 runs them in this process."
+        ),
     ] = 2,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Fewer clips and half the epochs; without experiments, three rows on Stage."
+            "--quick",
+            help="Use fewer clips and half the epochs. Without experiments, compare three on Stage.",
         ),
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(metavar="METHOD", help="Whom to subtract; by default bce-aco-r, or the first."),
+        typer.Option(
+            metavar="METHOD", help="Report differences to this method. Default: bce-aco-r, or the first."
+        ),
     ] = None,
     judge_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD=SCORE", help="The score a method is compared by; may come again."),
+        typer.Option(metavar="METHOD=SCORE", help="Compare a method by this novelty score. Repeatable."),
     ] = None,
     pictures: Annotated[
-        bool, typer.Option("--pictures", help="Also draw the key frames that methods dispute most.")
+        bool, typer.Option("--pictures", help="Also draw the key frames on which methods disagree most.")
     ] = False,
     test_clips: Annotated[
         int | None,
-        typer.Option(min=1, help="Clips of each test side of Stage; by default the benchmark's 400."),
+        typer.Option(
+            min=1, metavar="N", help="Clips in each test set of Stage. Default: the benchmark's 400."
+        ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Draws of clips for intervals; 0 leaves them out.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Bootstrap resamples for confidence intervals; 0 disables them."
+        ),
     ] = 1000,
     dropout_passes: Annotated[
         int,
-        typer.Option(min=0, help="Passes with dropout on, for the scores that need them; 0 leaves them out."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Forward passes with dropout, for scores that need them; 0 disables those scores.",
+        ),
     ] = 10,
     docs: Annotated[
-        Path | None, typer.Option(metavar="PAGE.md", help="Also write the page here, its pictures beside it.")
+        Path | None,
+        typer.Option(metavar="PAGE.md", help="Also write the results page here, with its figures beside it."),
     ] = None,
 ) -> None:
-    """Train and judge every experiment with every seed, and write the paper's tables and figures.
+    """Train and test experiments side by side, as the paper's tables do.
 
-    Each row is a run of its own: finished ones are not computed again, unfinished ones go on. A row that fails is listed
-    and does not stop the others; the exit code is then 2.
+    Each row is one run: one experiment, split and seed. Finished rows are reused and interrupted ones continue. A row
+    that fails is listed and does not stop the others; the exit code is then 2.
     """
-    from mule.cli import show_compare
-    from mule.comparison.compare import Asked, quickened
+    from mule.comparison.compare import Asked, compare, quickened, write_comparison
+    from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
+    from mule.comparison.page import Told
     from mule.inference.judging import Judging
 
     if quick and not experiments:
         experiments, systems = [QUICK[0]], systems or list(QUICK[1])
-    # steps and budgets are counted on the first split; the experiments' own may not be there
+    # steps and budgets are counted on the first split; the split an experiment names may not exist
     settings = [*(settings or []), *(f"data.split={each}" for each in (splits or [])[:1])]
-    contestants = show_compare.contestants(experiments or [], settings, systems or [])
+    contestants = load_contestants(experiments or [], settings, systems or [])
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:
         contestants = with_steps(contestants, steps)
-    start = show_compare.start_of(backbone_from, settings) if backbone_from else None
     asked = Asked(
         contestants=contestants,
         out=out,
@@ -123,8 +159,99 @@ def compare(
         engine=engine,
         num_workers=workers,
         against=against,
-        judged_by=show_compare.judged_by(judge_by or []),
-        start=start,
+        judged_by=scores_by_method(judge_by or []),
+        start=load_start(backbone_from, settings) if backbone_from else None,
     )
-    if show_compare.compare(asked, pictures=pictures, docs=docs):
+    started_at = time.perf_counter()
+    done = compare(asked, watch=_progress_of, noted=noted)
+    for failure in done.failures:
+        noted(f"{failure.name} failed: {failure.reason}")
+    if done.findings is not None:
+        told = Told(
+            command=command_shown(),
+            budget=done.budget,
+            failures={failure.name: failure.reason for failure in done.failures},
+            elapsed_s=time.perf_counter() - started_at,
+        )
+        files_written = write_comparison(done.findings, asked, told, pictures=pictures, docs=docs)
+        _print_findings(done.findings, files_written)
+    if done.failures:
+        noted(f"{len(done.failures)} of {len(done.rows)} rows failed; run the same command to try them again")
         raise typer.Exit(2)
+
+
+def _print_findings(findings: "Findings", files: Sequence[Path | str]) -> None:
+    from mule.comparison.controls import with_control
+    from mule.comparison.sheets import judged_comparison, networks_comparison, paper_comparison
+    from mule.evaluation.tables import paper_sheet, score_sheet
+
+    console, side = Console(), findings.tests[0]
+    if findings.tells_apart(side):
+        console.print(
+            sheet_table(paper_sheet(paper_comparison(findings, side)), f"{side}, the paper's scores")
+        )
+        judged = with_control(judged_comparison(findings, side), findings, side)
+        console.print(sheet_table(score_sheet(judged), f"{side}, one score per method"))
+    else:
+        sheet = paper_sheet(networks_comparison(findings, side))
+        console.print(sheet_table(sheet, f"{side}, no novel actors"))
+    for file in files:
+        console.print(Text(str(file)), soft_wrap=True)
+
+
+def _progress_of(rows: "Sequence[Row]", num_finished: int) -> "_RowProgress":
+    from mule.comparison.progress import watched
+
+    if num_finished:
+        noted(f"{num_finished} rows are finished already and stay as they are")
+    return _RowProgress([watched(row) for row in rows])
+
+
+class _RowProgress:
+    """Read the folders of rows every few seconds; print which started and finished, and the time left."""
+
+    def __init__(self, rows: "Sequence[WatchedRow]") -> None:
+        self._waiting: list[WatchedRow] = list(rows)
+        self._running: list[WatchedRow] = []
+        self._num_rows = len(rows)
+        self._shares = {each.row.name: each.done_share() for each in rows}
+        self._share_at_start = sum(self._shares.values())
+        self._began_at, self._clock_s = time.time(), time.perf_counter()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look_around, daemon=True)
+
+    def __enter__(self) -> "_RowProgress":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._look()
+
+    def _look_around(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        from mule.comparison.rows import results_of
+
+        for each in [each for each in self._waiting if each.was_begun_after(self._began_at)]:
+            self._waiting.remove(each)
+            self._running.append(each)
+            noted(f"{each.row.name} started{self._time_left()}")
+        for each in list(self._running):
+            is_finished = results_of(each.row) is not None
+            self._shares[each.row.name] = 1.0 if is_finished else each.done_share()
+            if is_finished:
+                self._running.remove(each)
+                num_done = self._num_rows - len(self._waiting) - len(self._running)
+                noted(f"{each.row.name} finished, {num_done} of {self._num_rows}{self._time_left()}")
+
+    def _time_left(self) -> str:
+        share = sum(self._shares.values()) - self._share_at_start
+        still = self._num_rows - sum(self._shares.values())
+        if share <= LEAST_SHARE or still <= 0:
+            return ""
+        left_s = (time.perf_counter() - self._clock_s) * still / share
+        return f"; about {left_s / 60:.0f} min left" if left_s >= 90 else f"; about {left_s:.0f} s left"

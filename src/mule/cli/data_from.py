@@ -1,56 +1,18 @@
-"""`mule data from-…`: other people's annotations as the one table. What converts is imported when a command runs."""
+"""`mule data from-…`: annotations in other formats as a table of actors. Converters are imported when a command runs."""
 
-from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mule.cli.numbers import positive
+from mule.cli.printing import positive
 
 if TYPE_CHECKING:
-    from mule.data.convert.conversion import BoxSettings, ConversionReport
+    from mule.data.convert.conversion import ConversionReport
     from mule.data.table.table import ActorTable
 
 app = typer.Typer(no_args_is_help=True)
-
-
-class AvaSplit(StrEnum):
-    """The parts of AVA that are annotated."""
-
-    TRAIN = "train"
-    VAL = "val"
-
-
-class AvaClasses(StrEnum):
-    """The lists of classes AVA has published."""
-
-    SIXTY = "60"
-    EIGHTY = "80"
-
-
-class AvaVideos(StrEnum):
-    """What the videos at hand begin with."""
-
-    FULL = "full"
-    CUT = "cut-900"
-
-
-class CharadesRows(StrEnum):
-    """What of a Charades video becomes rows."""
-
-    VIDEO = "video"
-    CLIPS = "clips"
-    LOCALISATION = "localisation"
-
-
-class ActionsIn(StrEnum):
-    """What names the actions of a box."""
-
-    CLASS = "class"
-    ATTRIBUTES = "attributes"
-    BOTH = "both"
 
 
 def _size(text: str | tuple[int, int]) -> tuple[int, int]:
@@ -60,30 +22,42 @@ def _size(text: str | tuple[int, int]) -> tuple[int, int]:
     return int(width), int(height)
 
 
-Out = Annotated[Path, typer.Option(metavar="TABLE", help="The table to write, .csv or .parquet.")]
+ActionsFrom = Literal["class", "attributes", "both"]
+Out = Annotated[Path, typer.Option(metavar="TABLE", help="Table to write, .csv or .parquet.")]
 KeepUnlabelled = Annotated[
-    bool, typer.Option("--keep-unlabelled", help="Keep rows without an action; by default they are left out.")
+    bool, typer.Option("--keep-unlabelled", help="Keep rows without an action; they are left out by default.")
 ]
-Actions = Annotated[ActionsIn, typer.Option(help="What names the actions of a box.")]
+Actions = Annotated[
+    ActionsFrom,
+    typer.Option(
+        metavar="class|attributes|both",
+        help="Take the actions of a box from its class, its attributes, or both.",
+    ),
+]
 Attributes = Annotated[
-    list[str] | None, typer.Option("--attribute", help="Only this attribute names actions; may be repeated.")
+    list[str] | None,
+    typer.Option("--attribute", metavar="NAME", help="Take actions from this attribute only. Repeatable."),
 ]
 OnlyClasses = Annotated[
     list[str] | None,
-    typer.Option("--only-class", help="Only boxes of this class are actors; may be repeated."),
+    typer.Option("--only-class", metavar="NAME", help="Use boxes of this class only. Repeatable."),
 ]
 Every = Annotated[
     Fraction | None,
-    typer.Option(parser=positive, metavar="SECONDS", help="From one key time to the next; else every frame."),
+    typer.Option(
+        parser=positive, metavar="SECONDS", help="Seconds between key times. Default: every annotated frame."
+    ),
 ]
 Fps = Annotated[
     Fraction | None,
-    typer.Option(parser=positive, metavar="FPS", help="Frames per second by which frames are numbered."),
+    typer.Option(parser=positive, metavar="FPS", help="Frame rate by which frames are numbered."),
 ]
-Video = Annotated[str | None, typer.Option(help="The name of the video.")]
+Video = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the video.")]
 Size = Annotated[
     tuple | None,
-    typer.Option(parser=_size, metavar="WxH", help="Of the frames boxes were drawn in, in pixels."),
+    typer.Option(
+        parser=_size, metavar="WIDTHxHEIGHT", help="Size in pixels of the frames in which boxes were drawn."
+    ),
 ]
 
 
@@ -92,33 +66,41 @@ def from_ava(
     folder: Annotated[
         Path, typer.Argument(metavar="ANNOTATIONS_DIR", help="AVA v2.2 files under their official names.")
     ],
-    split: Annotated[AvaSplit, typer.Option(help="Which annotations.")],
+    split: Annotated[Literal["train", "val"], typer.Option(metavar="train|val", help="Part of AVA.")],
     videos: Annotated[
-        AvaVideos,
+        Literal["full", "cut-900"],
         typer.Option(
-            help="What times refer to: whole films, or videos and folders of frames cut from second 900 on."
+            metavar="full|cut-900",
+            help="What times refer to: whole films, or videos and folders of frames cut from second 900 on.",
         ),
     ],
     out: Out,
-    classes: Annotated[AvaClasses, typer.Option(help="The evaluated classes, or all.")] = AvaClasses.SIXTY,
+    classes: Annotated[
+        Literal["60", "80"], typer.Option(metavar="60|80", help="The 60 evaluated classes, or all 80.")
+    ] = "60",
     boxes: Annotated[
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Write a table of these predicted boxes (video,time,x1,y1,x2,y2,label-or-empty,score) instead.",
+            help="Convert these predicted boxes instead. Columns: video, time, x1, y1, x2, y2, label (may be empty), "
+            "score.",
         ),
     ] = None,
 ) -> None:
-    """AVA v2.2: one row per person, box and time with all its actions; excluded times are left out."""
+    """Convert AVA v2.2 annotations.
+
+    The table has one row per person, box and time with all its actions. Excluded times are left out.
+    """
     from mule.data.convert.ava import actors_from_ava, boxes_from_ava
     from mule.data.table.writing import write_actor_table, write_object_table
 
     if boxes is None:
-        num_classes = 60 if classes == AvaClasses.SIXTY else 80
-        table, report = actors_from_ava(folder, split.value, num_classes=num_classes, videos=videos.value)
+        table, report = actors_from_ava(
+            folder, split, num_classes=60 if classes == "60" else 80, videos=videos
+        )
         write_actor_table(table, out)
     else:
-        found, report = boxes_from_ava(boxes, folder, split.value, videos=videos.value)
+        found, report = boxes_from_ava(boxes, folder, split, videos=videos)
         write_object_table(found, out)
     show(report, out)
 
@@ -132,44 +114,42 @@ def from_charades(
     class_list: Annotated[
         Path | None,
         typer.Option(
-            "--classes", metavar="TXT", help="Charades_v1_classes.txt; else classes are called by code."
+            "--classes", metavar="TXT", help="Charades_v1_classes.txt. Default: classes are named by code."
         ),
     ] = None,
     rows: Annotated[
-        CharadesRows,
-        typer.Option(help="One row per video, per clip, or per time of the localisation task (25 a video)."),
-    ] = CharadesRows.VIDEO,
+        Literal["video", "clips", "localisation"],
+        typer.Option(
+            metavar="video|clips|localisation",
+            help="One row per video, per clip, or per time of the localisation task (25 a video).",
+        ),
+    ] = "video",
     every: Annotated[
-        Fraction, typer.Option(parser=positive, metavar="SECONDS", help="From one clip to the next.")
+        Fraction, typer.Option(parser=positive, metavar="SECONDS", help="Seconds from one clip to the next.")
     ] = Fraction(1),
-    frames: Annotated[int, typer.Option(min=1, help="Frames of a clip.")] = 32,
-    stride: Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")] = 1,
+    frames: Annotated[int, typer.Option(min=1, metavar="N", help="Frames in a clip.")] = 32,
+    stride: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Video frames from one frame of a clip to the next.")
+    ] = 1,
     fps: Annotated[
         Fraction,
-        typer.Option(parser=positive, metavar="FPS", help="Frames per second by which clips are cut."),
+        typer.Option(parser=positive, metavar="FPS", help="Frame rate at which clips are cut."),
     ] = Fraction(24),
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
-    """Charades v1: whole videos with all their actions, or moments with the actions that last then."""
-    from mule.data.convert.charades import (
-        actors_from_charades,
-        clip_times,
-        localisation_times,
-        read_class_names,
-        whole_video,
-    )
+    """Convert Charades v1 annotations.
+
+    Rows are whole videos with all their actions, or moments with the actions at that time.
+    """
+    from mule.data.convert.charades import actors_from_charades, clip_times, read_class_names, rows_of
     from mule.data.table.writing import write_actor_table
     from mule.video.clips import ClipShape
 
-    moments = {
-        CharadesRows.VIDEO: whole_video,
-        CharadesRows.CLIPS: clip_times(
-            every, shape=ClipShape(frames, stride, num_slow_frames=1), frame_rate=fps
-        ),
-        CharadesRows.LOCALISATION: localisation_times,
-    }[rows]
+    clips = clip_times(every, shape=ClipShape(frames, stride, num_slow_frames=1), frame_rate=fps)
     names = None if class_list is None else read_class_names(class_list)
-    table, report = actors_from_charades(csv, moments, class_names=names, keep_unlabelled=keep_unlabelled)
+    table, report = actors_from_charades(
+        csv, rows_of(rows, clips), class_names=names, keep_unlabelled=keep_unlabelled
+    )
     write_actor_table(table, out)
     show(report, out)
 
@@ -177,23 +157,30 @@ def from_charades(
 @app.command("from-coco")
 def from_coco(
     json: Annotated[
-        Path, typer.Argument(metavar="JSON", help="COCO or KWCOCO with frames of videos as images.")
+        Path, typer.Argument(metavar="JSON", help="COCO or KWCOCO file whose images are frames of videos.")
     ],
     out: Out,
-    actions: Actions = ActionsIn.CLASS,
+    actions: Actions = "class",
     attribute: Attributes = None,
     only_class: OnlyClasses = None,
     every: Every = None,
     fps: Fps = None,
     video: Video = None,
     size: Size = None,
-    first_frame: Annotated[int, typer.Option(min=0, help="The number of the first frame in file names.")] = 0,
+    first_frame: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of the first frame in file names.")
+    ] = 0,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
-    """COCO: annotations of one track (or one box) in one image are an actor; categories or attributes its actions."""
-    from mule.data.convert.coco import actors_from_coco
+    """Convert COCO or KWCOCO annotations.
 
-    settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
+    The annotations of one track (or one box) in one image are an actor; categories or attributes are its actions.
+    """
+    from mule.data.convert.coco import actors_from_coco
+    from mule.data.convert.conversion import ActionRule, BoxSettings
+
+    rule = ActionRule.named_by(actions, attribute or ())
+    settings = BoxSettings(rule, every, _only(only_class), keep_unlabelled, fps, video, size)
     _write(*actors_from_coco(json, settings, first_frame=first_frame), out)
 
 
@@ -201,26 +188,32 @@ def from_coco(
 def from_viame(
     csv: Annotated[list[Path], typer.Argument(metavar="CSV", help="VIAME CSV files, one per video.")],
     out: Out,
-    actions: Actions = ActionsIn.CLASS,
+    actions: Actions = "class",
     attribute: Attributes = None,
     only_class: OnlyClasses = None,
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="A class counts from this confidence on.")
+        float,
+        typer.Option(min=0, max=1, metavar="SHARE", help="Use a class when its confidence is at least this."),
     ] = 0.5,
     every: Every = None,
     fps: Fps = None,
     video: Video = None,
     size: Size = None,
     videos: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the videos lie, to read their size.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the videos, to read their size.")
     ] = None,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
-    """VIAME CSV, as DIVE writes it: tracks are actors, classes or attributes their actions."""
+    """Convert VIAME CSV annotations, as DIVE writes them.
+
+    Tracks are actors; classes or attributes are their actions.
+    """
+    from mule.data.convert.conversion import ActionRule, BoxSettings
     from mule.data.convert.viame import actors_from_viame
 
     require_one_file(csv, video)
-    settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
+    rule = ActionRule.named_by(actions, attribute or ())
+    settings = BoxSettings(rule, every, _only(only_class), keep_unlabelled, fps, video, size)
     _write(*actors_from_viame(csv, settings, videos=videos, min_confidence=min_confidence), out)
 
 
@@ -230,10 +223,8 @@ def from_cvat(
         list[Path], typer.Argument(metavar="XML", help="'CVAT for video 1.1' files, one per video.")
     ],
     out: Out,
-    fps: Annotated[
-        Fraction, typer.Option(parser=positive, metavar="FPS", help="Frames per second of the video.")
-    ],
-    actions: Actions = ActionsIn.ATTRIBUTES,
+    fps: Annotated[Fraction, typer.Option(parser=positive, metavar="FPS", help="Frame rate of the video.")],
+    actions: Actions = "attributes",
     attribute: Attributes = None,
     only_class: OnlyClasses = None,
     every: Every = None,
@@ -241,37 +232,25 @@ def from_cvat(
     size: Size = None,
     keep_unlabelled: KeepUnlabelled = False,
 ) -> None:
-    """CVAT for video 1.1: tracks are actors, attributes or labels their actions."""
+    """Convert 'CVAT for video 1.1' annotations.
+
+    Tracks are actors; attributes or labels are their actions.
+    """
+    from mule.data.convert.conversion import ActionRule, BoxSettings
     from mule.data.convert.cvat import actors_from_cvat
 
     require_one_file(xml, video)
-    settings = _settings(actions, attribute, only_class, every, keep_unlabelled, (fps, video, size))
+    rule = ActionRule.named_by(actions, attribute or ())
+    settings = BoxSettings(rule, every, _only(only_class), keep_unlabelled, fps, video, size)
     _write(*actors_from_cvat(xml, settings), out)
 
 
-def _settings(
-    actions: ActionsIn,
-    attributes: list[str] | None,
-    only_classes: list[str] | None,
-    every_s: Fraction | None,
-    keep_unlabelled: bool,
-    left_open: tuple[Fraction | None, str | None, tuple[int, int] | None],
-) -> "BoxSettings":
-    from mule.data.convert.conversion import ActionRule, BoxSettings
-
-    if attributes and actions == ActionsIn.CLASS:
-        raise typer.BadParameter("needs --actions attributes or both.", param_hint="--attribute")
-    rule = ActionRule(
-        from_class=actions != ActionsIn.ATTRIBUTES,
-        from_attributes=actions != ActionsIn.CLASS,
-        attributes=frozenset(attributes) if attributes else None,
-    )
-    only = frozenset(only_classes) if only_classes else None
-    return BoxSettings(rule, every_s, only, keep_unlabelled, *left_open)
+def _only(classes: list[str] | None) -> frozenset[str] | None:
+    return frozenset(classes) if classes else None
 
 
 def require_one_file(paths: list[Path], video: str | None) -> None:
-    """Stop where one name is given to several videos."""
+    """Stop if one name is given for several videos."""
     if video is not None and len(paths) > 1:
         raise typer.BadParameter(f"names one video; got {len(paths)} files.", param_hint="--video")
 
@@ -284,7 +263,7 @@ def _write(table: "ActorTable", report: "ConversionReport", out: Path) -> None:
 
 
 def show(report: "ConversionReport", out: Path) -> None:
-    """Print what was read, what became of it, and why the rest did not."""
+    """Print how many entries were read, kept and left out, and why."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

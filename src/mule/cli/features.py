@@ -1,19 +1,27 @@
-"""`mule features`: what a frozen backbone makes of videos. Torch is imported when a command runs."""
+"""`mule features`: the feature maps a frozen backbone computes of videos. Torch is imported when a command runs."""
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich import progress as rich_progress
+from rich.console import Console
+from rich.text import Text
 
-from mule.cli.numbers import positive
+from mule.cli.printing import CountBar, positive
+from mule.core.errors import MuleError, NotFinite, VideoError
 
-app = typer.Typer(help="Compute features of videos once, and keep them.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from mule.features.extraction import Extraction, Progress
+    from mule.video.sources import DecodeReport
+
+app = typer.Typer(help="Compute features of videos once and keep them.", no_args_is_help=True)
 
 
 @app.callback()
 def features() -> None:
-    """Compute features of videos once, and keep them."""
+    """Compute features of videos once and keep them."""
 
 
 @app.command()
@@ -22,81 +30,171 @@ def extract(
         list[str],
         typer.Argument(
             metavar="VIDEO_OR_FOLDER",
-            help="Videos, lists of images, folders of frames, or folders of videos (not their subfolders).",
+            help="Videos, lists of images, folders of frames, or folders of videos (without subfolders).",
         ),
     ],
     weights: Annotated[
         str,
-        typer.Option(metavar="CARD_OR_FILE", help="A name from `mule weights list`, or a file of weights."),
+        typer.Option(metavar="NAME_OR_FILE", help="A name from `mule weights list`, or a weights file."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where features are kept, one file per video.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for features, one file per video.")],
     card: Annotated[
-        str | None, typer.Option(help="What a file of weights is, where several cards fit it.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Card of a weights file, if it fits several. See `mule weights check`."
+        ),
     ] = None,
     every: Annotated[
-        Fraction, typer.Option(parser=positive, metavar="SECONDS", help="From one clip to the next.")
+        Fraction,
+        typer.Option(parser=positive, metavar="SECONDS", help="Seconds from one clip to the next."),
     ] = Fraction(1),
     rate: Annotated[
         Fraction | None,
         typer.Option(
             parser=positive,
             metavar="FPS",
-            help="Frames per second by which clips are cut (AVA: 30); by default the video's own.",
+            help="Frame rate at which clips are cut (AVA: 30). Default: the video's own.",
         ),
     ] = None,
     short_side: Annotated[
         int | None,
-        typer.Option(min=1, metavar="PX", help="Of the frames; by default as the weights were tested."),
+        typer.Option(
+            min=1, metavar="PX", help="Shorter side of the frames. Default: as the weights were tested."
+        ),
     ] = None,
-    half: Annotated[bool, typer.Option("--half", help="Keep features in half precision.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Clips that go through the backbone together.")] = 1,
-    device: Annotated[str, typer.Option(help="Where the backbone runs, as torch names it.")] = "cpu",
+    half: Annotated[bool, typer.Option("--half", help="Store features in half precision.")] = False,
+    batch: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Clips per forward pass of the backbone.")
+    ] = 1,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Torch device of the backbone.")] = "cpu",
     runtime: Annotated[
         Literal["torch", "openvino"],
         typer.Option(
-            help="What runs the backbone; OpenVINO, an extra of this package, compiles it for the CPU."
+            metavar="torch|openvino",
+            help="Inference runtime. OpenVINO compiles the backbone for the CPU (pip install 'mule[openvino]').",
         ),
     ] = "torch",
 ) -> None:
-    """The context map of each clip of each video, from which features of any boxes can be pooled.
+    """Compute the feature map of every clip of every video.
 
-    What is there already, made from the same video with the same weights and settings, is not computed again. A run
-    that was stopped goes on where it was. A video that cannot be read does not stop the others; the exit code is 2.
+    Features of any boxes can later be pooled from the maps. Maps of the same video, weights and settings are reused,
+    and an interrupted command continues where it stopped. A video that cannot be read does not stop the others; the
+    exit code is then 2.
     """
-    from mule.cli import show_features
-    from mule.features.extraction import frozen_backbone
+    from mule.features.cache import Every
+    from mule.features.extraction import Extractor, frozen_backbone
+    from mule.features.weights.loading import weights_on_disk
+    from mule.video.sources import videos_at
 
-    path, found = show_features.weights(weights, card)
+    path, found_card = weights_on_disk(weights, card)
     backbone = frozen_backbone(
-        path, found, short_side_px=short_side, frame_rate=rate, half=half, device=device
+        path, found_card, short_side_px=short_side, frame_rate=rate, half=half, device=device
     )
     if runtime == "openvino":
         from mule.runtime.openvino import compiled_frozen
 
         backbone = compiled_frozen(backbone)
-    if show_features.extract(videos, backbone, out, period_s=every, batch_clips=batch):
+    extractor = Extractor(backbone, out, batch_clips=batch)
+    sources = [video for address in videos for video in videos_at(address)]
+    failures: list[MuleError] = []
+    try:
+        for number, video in enumerate(sources, start=1):
+            try:
+                with _ClipBar(f"{number}/{len(sources)} {Path(video).name}") as bar:
+                    extraction = extractor.extract(video, Every(every), on_progress=bar)
+            except (VideoError, NotFinite) as error:
+                failures.append(error)
+            else:
+                _print_extraction(video, extraction)
+    finally:
+        for failure in failures:
+            typer.echo(f"mule: {failure}", err=True)
+        if failures:
+            typer.echo(f"mule: {len(failures)} of {len(sources)} videos failed.", err=True)
+    if failures:
         raise typer.Exit(2)
 
 
 @app.command("of")
 def of_experiment(
     experiment: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="One with a frozen backbone.")
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment with a frozen backbone.")
     ],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `mule train`.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a setting, as in `mule train`. Repeatable."
+        ),
     ] = None,
 ) -> None:
-    """The maps of every clip of an experiment's table, as training and evaluation will look for them.
+    """Compute the feature maps that an experiment will need.
 
-    They would compute what is missing themselves; this does it beforehand, for all sides of every split at once.
+    Training and evaluation compute missing maps themselves; this command computes those of every split beforehand.
     """
-    from mule.cli.count_bar import CountBar
     from mule.core.config import load_experiment
-    from mule.training.experiments import with_usual_places
+
+    loaded = load_experiment(experiment, overrides or [])  # stops at a wrong file before torch is imported
+    from mule.training.experiments import with_default_paths
     from mule.training.maps import keep_all_features
 
-    wanted = with_usual_places(load_experiment(experiment, overrides or []))
     with CountBar("videos") as bar:
-        num_videos, num_computed = keep_all_features(wanted, on_progress=bar)
-    typer.echo(f"maps of {num_videos} videos are kept; {num_computed} were computed now")
+        num_videos, num_computed = keep_all_features(with_default_paths(loaded), on_progress=bar)
+    typer.echo(f"feature maps of {num_videos} videos are on disk; {num_computed} were computed now")
+
+
+def _print_extraction(video: str, extraction: "Extraction") -> None:
+    how = "cached" if extraction.was_cached else "computed"
+    if extraction.progress.num_reused:
+        how += f" ({extraction.progress.num_reused} clips were there already)"
+    num_clips, elapsed_s = len(extraction.features), extraction.elapsed_s
+    clips = "1 clip" if num_clips == 1 else f"{num_clips} clips"
+    typer.echo(f"{Path(video).name}: {clips}, {elapsed_s:.1f} s, {how}, {extraction.path}")
+    for reason in extraction.discarded:
+        typer.echo(f"  not used: {reason}")
+    if _has_problems(extraction.report):
+        typer.echo(f"  read: {extraction.report.summary()}")
+
+
+def _has_problems(report: "DecodeReport") -> bool:
+    """Whether reading met more than the ends of the video, which every first and last clip meets."""
+    ordinary = ("num_decoded", "num_clamped")
+    counts = [n for name, n in vars(report).items() if name.startswith("num_") and name not in ordinary]
+    return any(counts) or report.stopped_by is not None
+
+
+class _Speed(rich_progress.ProgressColumn):
+    def render(self, task: rich_progress.Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.2f} clips/s")
+
+
+class _ClipBar:
+    """A progress bar with the speed in clips on a terminal, removed at the end; silent elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        console = Console(stderr=True)
+        self._title = title
+        self._task: rich_progress.TaskID | None = None
+        self._progress = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}", markup=False),
+            rich_progress.BarColumn(),
+            rich_progress.MofNCompleteColumn(),
+            _Speed(),
+            rich_progress.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> "_ClipBar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, progress: "Progress") -> None:
+        num_done = progress.num_reused + progress.num_computed
+        if self._task is None:  # starts at the reused clips, so that the speed is that of computing
+            self._task = self._progress.add_task(self._title, total=progress.num_expected, completed=num_done)
+        self._progress.update(self._task, total=progress.num_expected, completed=num_done)

@@ -28,7 +28,7 @@ from mule.core.heap import keep_freed_memory
 
 
 class _Commands(TyperGroup):
-    """Commands that answer wrong input with its message alone, and exit code 2."""
+    """Commands that report wrong input as one message with exit code 2, and list whole sentences in their help."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the signature is click's
         try:
@@ -37,24 +37,39 @@ class _Commands(TyperGroup):
             typer.echo(f"mule: {error}", err=True)
             raise typer.Exit(2) from None
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - the signature is click's
+        """List the commands with the first sentence of each, wrapped; click cuts it to one line."""
+        shown = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, command.get_short_help_str(limit=1000))
+            for name, command in shown.items()
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,  # boxes leave too little room for words in 80 columns
 )
 data.app.add_typer(data_from.app)
 data.app.add_typer(data_split.app)
-app.add_typer(data.app, name="data")
-app.add_typer(stage.app, name="stage")
-app.add_typer(evaluate.app, name="evaluate")
-app.add_typer(features.app, name="features")
-app.add_typer(weights.app, name="weights")
-app.command()(models.models)
-app.command()(train.train)
-app.command()(compare.compare)
-app.add_typer(memory.app, name="memory")
-app.command()(teach.teach)
-app.command()(bundle.bundle)
 app.command()(watch.watch)
+app.command()(train.train)
+app.command()(bundle.bundle)
+app.command()(teach.teach)
+app.add_typer(memory.app, name="memory", cls=_Commands)
+app.add_typer(data.app, name="data", cls=_Commands)
+app.add_typer(evaluate.app, name="evaluate", cls=_Commands)
+app.command("compare")(compare.compare_experiments)
+app.command()(models.models)
+app.add_typer(weights.app, name="weights", cls=_Commands)
+app.add_typer(features.app, name="features", cls=_Commands)
+app.add_typer(stage.app, name="stage", cls=_Commands)
 app.command()(export.export)
 
 
@@ -69,13 +84,13 @@ def _print_version(is_wanted: bool) -> bool:
 def main(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version and stop."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Open-set action recognition for every person in a video."""
+    """Recognise what every person in a video does, and notice actions never taught."""
 
 
 def run() -> None:
-    """Run the command line; wrong input ends in one sentence on stderr and exit code 2."""
+    """Run the command line; wrong input ends in one message on stderr and exit code 2."""
     keep_freed_memory()
     app()

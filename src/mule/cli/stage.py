@@ -1,16 +1,16 @@
-"""`mule stage`: rendered scenes with exact ground truth. What draws them is imported when a command runs."""
+"""`mule stage`: rendered scenes with exact ground truth. The renderer is imported when a command runs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Render scenes of several actors, with exact ground truth.", no_args_is_help=True)
+app = typer.Typer(help="Render scenes of several actors with exact ground truth.", no_args_is_help=True)
 
 
 @app.callback()
 def stage() -> None:
-    """Render scenes of several actors, with exact ground truth."""
+    """Render scenes of several actors with exact ground truth."""
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -22,37 +22,47 @@ def _size(text: str) -> tuple[int, int]:
 
 @app.command()
 def render(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
-    clips: Annotated[int, typer.Option(min=1, help="How many videos.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Other seeds, other clips.")] = 0,
-    split: Annotated[str, typer.Option(metavar="A|B|C", help="Which actions are known.")] = "A",
-    role: Annotated[str, typer.Option(metavar="train|val|test", help="Whose actions are shown.")] = "train",
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder; it must not exist yet.")],
+    clips: Annotated[int, typer.Option(min=1, metavar="N", help="Number of videos.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the clips.")] = 0,
+    split: Annotated[str, typer.Option(metavar="A|B|C", help="Class split: which actions are known.")] = "A",
+    role: Annotated[
+        str,
+        typer.Option(metavar="train|val|test", help="Part of the benchmark; test shows novel actions too."),
+    ] = "train",
     scenes: Annotated[
         str | None,
         typer.Option(
             metavar="uniform|biased|counter",
-            help="How scenes go with actions; by default biased for training, else uniform.",
+            help="How scenes go with actions. Default: biased for training, otherwise uniform.",
         ),
     ] = None,
     bias: Annotated[
-        float, typer.Option(help="Share of clips whose actors all do what is at home in one scene.")
+        float,
+        typer.Option(
+            metavar="SHARE", help="Share of clips whose actors all do actions typical of the scene."
+        ),
     ] = 0.95,
     size: Annotated[
-        str, typer.Option(metavar="ROWSxCOLS", help="Of the pictures, such as 96x128 or 720x1280.")
+        str, typer.Option(metavar="ROWSxCOLS", help="Frame size, such as 96x128 or 720x1280.")
     ] = "96x128",
     seconds: Annotated[
         float | None,
-        typer.Option(help="Longer takes, in which actors come, do one thing after another, and go."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Render longer takes in which actors enter, do one action after another, and leave.",
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that render.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Rendering processes.")] = 2,
     lossless: Annotated[
-        bool, typer.Option("--lossless", help="Every pixel exact; many players cannot show it.")
+        bool, typer.Option("--lossless", help="Keep every pixel exact; many players cannot show such videos.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
 ) -> None:
-    """Videos of several actors who each do several things, with boxes, labels, objects and tracks.
+    """Render videos with boxes, labels, objects and tracks.
 
-    A run that was stopped goes on where it was. OUT appears when everything is in it.
+    Several actors each do several things. An interrupted command continues where it stopped; OUT appears when it is
+    complete.
     """
     from rich.progress import Progress
 
@@ -76,12 +86,15 @@ def render(
 
 @app.command()
 def sheet(
-    out: Annotated[Path, typer.Argument(metavar="OUT.png", help="The picture to write.")],
-    rows: Annotated[int, typer.Option(min=48, max=480, help="Of each frame.")] = 96,
-    seed: Annotated[int, typer.Option(min=0, help="Other seeds, other actors.")] = 0,
-    scenes: Annotated[bool, typer.Option("--scenes", help="The scenes instead of the actions.")] = False,
+    out: Annotated[Path, typer.Argument(metavar="OUT.png", help="Output picture.")],
+    rows: Annotated[int, typer.Option(min=48, max=480, metavar="PX", help="Height of each frame.")] = 96,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the actors.")] = 0,
+    scenes: Annotated[bool, typer.Option("--scenes", help="Show the scenes instead of the actions.")] = False,
 ) -> None:
-    """All 21 actions in one picture: a row for each, time runs to the right."""
+    """Draw all 21 actions in one picture, one row each.
+
+    Time runs from left to right.
+    """
     from mule.stage.classes import ACTIONS, SCENES
     from mule.stage.takes import action_sheet, scene_sheet, write_png
 

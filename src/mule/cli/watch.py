@@ -1,9 +1,26 @@
 """`mule watch`: your own video in, who does what and who is novel out. Torch is imported when the command runs."""
 
+import time
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from mule.core.errors import MuleError
+
+if TYPE_CHECKING:
+    from mule.watching.engine.bundle import Bundle
+    from mule.watching.engine.watch import Watcher, WatchSettings
+    from mule.watching.moments import Moment
+    from mule.watching.outputs.summary import Summary
+
+STOPPED = 130
+"""The exit code of an interrupted command, as shells use it."""
 
 
 def watch(
@@ -11,87 +28,267 @@ def watch(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A video, a folder of videos or of images, a camera (/dev/video0), or an address (rtsp://…).",
+            help="A video, a folder of videos or images, a camera (/dev/video0), or a stream (rtsp://HOST/PATH).",
         ),
     ],
-    model: Annotated[Path, typer.Option(metavar="DIR", help="A folder that `mule bundle` made, or builtin.")],
+    model: Annotated[
+        Path, typer.Option(metavar="DIR", help="Model folder made by `mule bundle`, or builtin.")
+    ],
     detector: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|DIR|NAME",
-            help="A YOLOX file (.onnx), boxes (.csv, .json), a folder with tracks.csv or actors.csv, or a card of `mule "
-            "weights list`; by default what the model recommends.",
+            help="A YOLOX file (.onnx), boxes (.csv, .json), a folder with tracks.csv or actors.csv, or a name from "
+            "`mule weights list`. Default: the detector the model recommends.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where results go; by default watched/ and the video's name."),
+        typer.Option(metavar="DIR", help="Output folder. Default: watched/ and the video's name."),
     ] = None,
     every: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="From one key time to the next.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Seconds between key times. Default: as the model was made."),
     ] = None,
     threshold: Annotated[
         str,
         typer.Option(
             metavar="known-95|SHARE",
-            help="Known actors that pass, or the share that must be less novel, such as 0.99.",
+            help="Flag a person when they look stranger than this share of known people, such as 0.99, or use the "
+            "calibrated known-95.",
         ),
     ] = "known-95",
     probability: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="From which a known action is said.")
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="P",
+            help="Report a known action when its probability is at least this.",
+        ),
     ] = 0.5,
-    looks: Annotated[int, typer.Option(min=1, help="Looks that an actor is judged by, at most.")] = 8,
+    looks: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Use at most this many recent looks per person.")
+    ] = 8,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Drop key times rather than fall behind; streams and cameras always do."),
+        typer.Option("--live", help="Skip key times when processing falls behind (always on for streams)."),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last whole moment.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue after the last moment in the output folder.")
+    ] = False,
     export: Annotated[
-        list[str] | None, typer.Option(metavar="coco|viame|cvat", help="Another format; may come again.")
+        list[str] | None,
+        typer.Option(metavar="coco|viame|cvat", help="Also write annotations in this format. Repeatable."),
     ] = None,
-    video: Annotated[
-        bool, typer.Option("--video/--no-video", help="Whether annotated.mp4 is written.")
-    ] = True,
+    video: Annotated[bool, typer.Option("--video/--no-video", help="Write annotated.mp4.")] = True,
     reasons: Annotated[
         bool,
         typer.Option(
-            "--reasons/--no-reasons", help="Whether objects and others are left out to see who contributed."
+            "--reasons/--no-reasons",
+            help="Find which objects and people each decision depends on, by leaving each out.",
         ),
     ] = True,
     runtime: Annotated[
         str,
         typer.Option(
             metavar="torch|onnx|openvino",
-            help="What the network runs on; all but torch make graphs of it at the first clip, and keep them.",
+            help="Inference runtime. ONNX and OpenVINO export the model on first use and cache it.",
         ),
     ] = "torch",
 ) -> None:
-    """Watch a video and write down, for every person, known actions, novelty and why.
+    """Watch a video: what every person does, and who does something novel.
 
-    Into the folder go moments.jsonl, ava.csv, annotated.mp4, report.html and summary.txt. Ctrl-C leaves a complete
-    result of what was seen; --resume goes on from there. A stream that breaks off is opened again.
+    The output folder holds report.html, annotated.mp4, summary.txt, moments.jsonl and ava.csv. Ctrl-C keeps a complete
+    result of what was watched, and --resume continues from there. A stream that breaks off is opened again.
     """
-    from mule.cli import show_watch
-    from mule.watching.engine.watch import WatchSettings
+    from mule.video.sources import video_source, videos_at
 
-    wanted = show_watch.Wanted(
-        source=source,
-        model=model,
-        detector=detector,
-        out=out,
-        resumes=resume,
-        exports=tuple(export or ()),
-        has_video=video,
-        runtime=runtime,
-    )
+    videos = videos_at(source)
+    for each in videos:
+        video_source(each)  # stops at a wrong path before torch is imported
+    from mule.runtime.exported import kept_graphs
+    from mule.watching.engine.bundle import read_bundle
+    from mule.watching.engine.watch import WatchSettings
+    from mule.watching.outputs.exports import require_exports
+    from mule.watching.outputs.results import WATCHED
+
+    require_exports(export or ())
+    bundle = read_bundle(model).on(runtime, kept_in=kept_graphs())
     settings = WatchSettings(
-        every_s=1.0 if every is None else float(every),
+        every_s=bundle.card.every_s if every is None else float(every),
         threshold=threshold,
         min_probability=probability,
         most_looks=looks,
         explains=reasons,
         is_live=live,
     )
-    code = show_watch.watched(wanted, settings, has_every=every is not None)
-    if code:
-        raise typer.Exit(code)
+    failures: list[MuleError] = []
+    for each in videos:
+        folder = out if len(videos) == 1 else (out or WATCHED) / Path(each).name
+        try:
+            is_stopped = _watch_one(
+                each,
+                bundle,
+                settings,
+                folder=folder,
+                detector=detector,
+                resumes=resume,
+                exports=tuple(export or ()),
+                has_video=video,
+            )
+        except MuleError as error:
+            if len(videos) == 1:
+                raise
+            failures.append(error)
+            continue
+        if is_stopped:
+            raise typer.Exit(STOPPED)
+    for failure in failures:
+        typer.echo(f"mule: {failure}", err=True)
+    if failures:
+        raise typer.Exit(2)
+
+
+def _watch_one(
+    video: str,
+    bundle: "Bundle",
+    settings: "WatchSettings",
+    *,
+    folder: Path | None,
+    detector: str | None,
+    resumes: bool,
+    exports: tuple[str, ...],
+    has_video: bool,
+) -> bool:
+    """Watch one video, write its files, print its summary; return whether Ctrl-C ended it."""
+    from mule.watching.engine import watch as engine
+    from mule.watching.outputs.results import MOMENTS, recorded, result_folder, write_outputs
+
+    boxes = engine.named_detector(detector, bundle)
+    with _Screen() as screen:
+        watching = engine.open_watch(video, bundle, detector=boxes, settings=settings, noted=screen.noted)
+        place = folder or result_folder(engine.video_name(watching.source))
+        is_stopped = False
+        screen.begin(watching)
+        try:
+            with closing(recorded(watching, place, resumes=resumes)) as moments:
+                for moment in moments:
+                    screen.saw(moment)
+        except KeyboardInterrupt:
+            is_stopped = True
+        screen.end()
+        if not (place / MOMENTS).exists():
+            screen.noted(f"{video}: stopped before the first moment; nothing was written")
+            return True
+        summary = write_outputs(
+            place,
+            watching.source,
+            exports=exports,
+            has_video=has_video,
+            thumbnails=bundle.thumbnails,
+            told=screen.writing,
+        )
+    _print_summary(summary, watching, place, speed=screen.speed)
+    if is_stopped:
+        typer.echo(f"stopped at {summary.end_s:g} s; --resume continues from there", err=True)
+    return is_stopped
+
+
+class _Screen:
+    """A progress bar on a terminal, and sentences."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[status]}", markup=False),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("opening", total=None, status="")
+        self._watch: Watcher | None = None
+        self._started_at = time.perf_counter()
+        self._first_s: float | None = None
+        self._has_drifted = False
+        self.speed = 0.0
+        """Seconds of video per second."""
+
+    def __enter__(self) -> "_Screen":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, watch: "Watcher") -> None:
+        self._watch = watch
+        self._has_drifted = watch.drift.is_alarm
+        self._started_at = time.perf_counter()
+        source = watch.header.source
+        self._bar.update(self._task, description=Text(source.video).plain, total=source.duration_s)
+
+    def saw(self, moment: "Moment") -> None:
+        watch = self._watch
+        if watch is None:
+            return
+        every_s = watch.header.every_s
+        self._first_s = moment.key_time_s if self._first_s is None else self._first_s
+        seen_s = moment.key_time_s - self._first_s + every_s
+        self.speed = seen_s / max(time.perf_counter() - self._started_at, 1e-9)
+        status = [
+            f"{moment.key_time_s:.1f} s",
+            f"{self.speed:.2f} × real time",
+            f"{len(moment.actors)} actors",
+        ]
+        if watch.latency_s is not None:
+            status += [f"latency {watch.latency_s:.1f} s", f"{watch.num_dropped} skipped"]
+        self._bar.update(self._task, completed=moment.key_time_s + every_s, status=", ".join(status))
+        if watch.drift.is_alarm and not self._has_drifted:
+            self._has_drifted = True
+            self.noted(f"drift at {moment.key_time_s:.1f} s: {watch.drift.in_words()}")
+
+    def end(self) -> None:
+        self._bar.update(self._task, status="", description="writing")
+
+    def writing(self, name: str) -> None:
+        self._bar.update(self._task, description=f"writing {name}")
+
+    def noted(self, sentence: str) -> None:
+        self._console.print(Text(sentence), soft_wrap=True)
+
+
+def _print_summary(summary: "Summary", watch: "Watcher", folder: Path, *, speed: float) -> None:
+    from mule.watching.outputs.summary import TABLE_TITLES, summary_rows
+
+    table = Table(title=Text(f"{summary.header.source.video}: who did what, most novel first"))
+    for title in TABLE_TITLES:
+        table.add_column(title, overflow="fold")
+    for row in summary_rows(summary):
+        table.add_row(*map(Text, row))
+    console = Console()
+    console.print(table)
+    for line in _facts(summary, watch, speed=speed):
+        console.print(Text(line), soft_wrap=True)
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(("resume.", ".")):
+            typer.echo(f"{path}")
+
+
+def _facts(summary: "Summary", watch: "Watcher", *, speed: float) -> list[str]:
+    threshold = summary.header.threshold
+    lines = [
+        f"{summary.num_moments} key times, {len(summary.actors)} actors, {summary.num_novel} novel at some time; "
+        f"{threshold.name}: {threshold.meaning}",
+        f"{speed:.2f} seconds of video per second",
+    ]
+    if watch.latency_s is not None:
+        lines.append(f"latency {watch.latency_s:.1f} s at the end, {watch.num_dropped} key times skipped")
+    if watch.report.num_damaged or watch.report.stopped_by:
+        lines.append(f"reading the video: {watch.report.summary()}")
+    if watch.drift.is_alarm:
+        lines.append(f"drift: {watch.drift.in_words()}")
+    return lines

@@ -1,53 +1,262 @@
-"""`mule weights`: published weights listed, fetched and looked into. Torch is imported when a command runs."""
+"""`mule weights`: list, download and check published weights. Torch is imported when a command runs."""
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-app = typer.Typer(help="List, fetch and check published weights.", no_args_is_help=True)
+from mule.cli.printing import require_files
+from mule.core.errors import MuleError, WeightsError, did_you_mean
+
+if TYPE_CHECKING:
+    from mule.detection.cards import DetectorCard
+    from mule.features.weights import download
+    from mule.features.weights.cards import WeightCard
+    from mule.features.weights.checkpoints import Checkpoint
+
+    Card = WeightCard | DetectorCard
+
+app = typer.Typer(help="List, download and check published weights.", no_args_is_help=True)
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "_rm", "_riv")
+"""Endings of tensors that are not parameters."""
 
 FolderOption = Annotated[
-    Path | None, typer.Option(help="Where files are kept; by default mule in the user's cache folder.")
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder of downloaded weights. Default: mule in the user's cache folder."
+    ),
 ]
 
 
 @app.command("list")
 def list_cards(
-    names: Annotated[list[str] | None, typer.Argument(help="Say all there is to say about these.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Show all details of these weights.")
+    ] = None,
     folder: FolderOption = None,
 ) -> None:
-    """The weights there are cards for, and which of them are on disk."""
-    from mule.cli import show_weights
+    """List published weights and mark those on disk."""
+    from mule.core.files import cache_folder
+    from mule.features.weights import download
 
+    kept_in = folder or cache_folder()
     if names:
-        for name in names:
-            show_weights.card(name, folder)
-    else:
-        show_weights.cards(folder)
+        for card in map(find_card, names):
+            _print_card(card, download.place_of(card, kept_in))
+        return
+    for card in all_cards().values():
+        mark = "*" if download.place_of(card, kept_in).is_file() else " "
+        typer.echo(f"{mark} {card.name:<43} {_short_input(card):<12} {_short_score(card)}".rstrip())
+    typer.echo(f"* in {kept_in}. `mule weights list NAME` shows details.")
 
 
 @app.command()
 def pull(
-    names: Annotated[list[str], typer.Argument(help="Names from `mule weights list`.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names from `mule weights list`.")],
     folder: FolderOption = None,
     offline: Annotated[
-        bool, typer.Option("--offline", envvar="MULE_OFFLINE", help="Ask no server; use what is on disk.")
+        bool,
+        typer.Option("--offline", envvar="MULE_OFFLINE", help="Use files on disk; contact no server."),
     ] = False,
 ) -> None:
-    """Fetch weights, or go on where a fetch broke off, and check them against what their publisher says."""
-    from mule.cli import show_weights
+    """Download weights and verify their checksums.
 
-    for name in names:
-        show_weights.pull(name, folder, offline=offline)
+    An interrupted download continues where it stopped.
+    """
+    from mule.core.files import cache_folder
+    from mule.features.weights import download
+
+    for card in map(find_card, names):
+        with _download_bar(card.name) as bar:
+            pulled = download.pull(card, folder or cache_folder(), offline=offline, on_progress=bar)
+        came = "was there" if pulled.was_there else "downloaded"
+        checked = "as published" if pulled.is_checked else "no checksum is published to compare it with"
+        typer.echo(f"{pulled.path}: {came}. sha256 {pulled.sha256}, {checked}.")
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A file of weights in any format that is read.")],
-    card: Annotated[str | None, typer.Option(help="The card it must agree with; by default any.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights in any supported format.")],
+    card: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The card the file must match. Default: any.")
+    ] = None,
 ) -> None:
-    """What a file of weights is, and which cards it keeps the promise of; nothing in it is run."""
-    from mule.cli import show_weights
+    """Report what a weights file is and which cards it fits.
 
-    show_weights.check(file, card)
+    Nothing stored in the file is executed.
+    """
+    require_files(file)
+    from mule.core.files import sha256_of
+    from mule.detection.cards import DetectorCard
+    from mule.features.weights import download
+    from mule.features.weights.cards import WeightCard
+    from mule.features.weights.checkpoints import read_checkpoint
+    from mule.features.weights.loading import fitting_cards, match_card, nearest_card
+
+    wanted = None if card is None else find_card(card)
+    sha256 = sha256_of(file)
+    if wanted is not None:
+        download.require_checksum(wanted, sha256, file)
+    detector = wanted if isinstance(wanted, DetectorCard) else _detector_with(sha256)
+    if detector is not None:
+        _print_detector(file, sha256, f"{detector.name}, as published")
+    elif file.suffix == ".onnx":
+        _require_yolox(file, sha256)
+        _print_detector(
+            file, sha256, "no card: the checksum is not a published one, but --detector accepts it"
+        )
+    else:
+        checkpoint = read_checkpoint(file)
+        _print_facts(checkpoint, sha256)
+        fitting = [wanted] if isinstance(wanted, WeightCard) else fitting_cards(checkpoint)
+        for each in fitting or [nearest_card(checkpoint)]:
+            typer.echo(f"  fits     {each.name}: {match_card(checkpoint, each)}{_verdict(each, sha256)}")
+
+
+def all_cards() -> "Mapping[str, Card]":
+    """Return the cards of all published weights by name: backbones, then detectors."""
+    from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS
+    from mule.features.weights.cards import WEIGHT_CARDS
+
+    detectors = {each.name: each for each in (*YOLOX_CARDS.values(), *FASTER_RCNN_CARDS.values())}
+    return {**WEIGHT_CARDS, **detectors}
+
+
+def find_card(name: str) -> "Card":
+    """Return the card of that name, of a backbone or of a detector.
+
+    Raises:
+        WeightsError: there is no such card.
+    """
+    cards = all_cards()
+    if name not in cards:
+        raise WeightsError(
+            f"weights must have a card; there is none for '{name}'.{did_you_mean(name, cards)} "
+            "See `mule weights list`."
+        )
+    return cards[name]
+
+
+def _print_card(card: "Card", place: Path) -> None:
+    from mule.features.weights.cards import WeightCard
+
+    if isinstance(card, WeightCard):
+        options = ", ".join(f"{key}={value}" for key, value in card.options.items())
+        about = {
+            "fits": f"{card.backbone}: {options}",
+            "pixels": f"short side {card.clip.short_side_px}, normalised as {card.clip.normalisation}",
+            "tensors": f"{card.num_tensors}, named by {card.source}",
+            "classes": f"{card.num_classes or 'no head'} {card.label_map or ''}".rstrip(),
+            "note": card.note,
+        }
+    else:
+        about = {"actors from score": str(card.actor_score)}
+    rows = {
+        "input": _input(card),
+        "reported": _score(card),
+        **about,
+        "licence": card.licence,
+        "sha256": card.sha256 or (f"{card.hash_prefix}…" if card.hash_prefix else "not published"),
+        "address": card.address or "none",
+        "on disk": str(place),
+    }
+    typer.echo(card.name)
+    for title, text in rows.items():
+        if text:
+            typer.echo(f"  {title + ':':<18} {text}")
+
+
+def _print_detector(file: Path, sha256: str, fits: str) -> None:
+    typer.echo(f"{file}: weights of a detector\n  sha256   {sha256}\n  fits     {fits}")
+
+
+def _require_yolox(file: Path, sha256: str) -> None:
+    """Stop unless the file runs as a YOLOX detector; then `mule watch` and `mule data detect` accept it too."""
+    from mule.detection.detector import YoloxDetector
+
+    try:
+        YoloxDetector(file, threads=1)
+    except MuleError as error:
+        raise WeightsError(
+            f"{file}: must be a YOLOX detector; no card has its checksum {sha256}, and it does not run: {error}"
+        ) from None
+
+
+def _print_facts(checkpoint: "Checkpoint", sha256: str) -> None:
+    weights = [tensor for name, tensor in checkpoint.tensors.items() if not name.endswith(STATISTICS)]
+    num_parameters = sum(tensor.numel() for tensor in weights)
+    typer.echo(f"{checkpoint.path}: {checkpoint.format}")
+    typer.echo(f"  tensors  {len(checkpoint.tensors)}, {num_parameters / 1e6:.2f} M parameters")
+    typer.echo(f"  sha256   {sha256}")
+
+
+def _verdict(card: "WeightCard", sha256: str) -> str:
+    if card.sha256 is None and card.hash_prefix is None:
+        return ""
+    return ", as published" if _has_checksum(card, sha256) else ", but with another checksum"
+
+
+def _detector_with(sha256: str) -> "DetectorCard | None":
+    from mule.detection.cards import DetectorCard
+
+    detectors = (each for each in all_cards().values() if isinstance(each, DetectorCard))
+    return next((each for each in detectors if _has_checksum(each, sha256)), None)
+
+
+def _has_checksum(card: "Card", sha256: str) -> bool:
+    known = card.sha256 or card.hash_prefix
+    return known is not None and sha256.startswith(known)
+
+
+def _input(card: "Card") -> str:
+    from mule.detection.cards import DetectorCard
+
+    if isinstance(card, DetectorCard):
+        return f"image, {card.input_px} px"
+    clip = card.clip
+    size = f"crop {clip.crop_px}" if clip.crop_px else f"whole, {clip.short_side_px}"
+    return f"{clip.num_frames}×{clip.stride_frames}, {size} px"
+
+
+def _short_input(card: "Card") -> str:
+    """Frames, stride and pixels of a clip, or pixels of an image, to fit a line of 80 columns."""
+    from mule.detection.cards import DetectorCard
+
+    if isinstance(card, DetectorCard):
+        return f"{card.input_px} px"
+    clip = card.clip
+    return f"{clip.num_frames}×{clip.stride_frames}, {clip.crop_px or clip.short_side_px} px"
+
+
+def _short_score(card: "Card") -> str:
+    short = _score(card).partition(",")[0]
+    return short.replace("Kinetics-400", "K400").replace("frame-mAP", "mAP")
+
+
+def _score(card: "Card") -> str:
+    from mule.detection.cards import DetectorCard
+
+    if isinstance(card, DetectorCard):
+        return f"{card.coco_ap:g} COCO AP"
+    return "" if card.score is None else f"{card.score:g} {card.measure}"
+
+
+@contextmanager
+def _download_bar(name: str) -> "Generator[download.OnDownload, None, None]":
+    """A progress bar on a terminal; silent elsewhere."""
+    console = Console(stderr=True)
+    columns = (
+        "{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda num_bytes, total: progress.update(task, completed=num_bytes, total=total)

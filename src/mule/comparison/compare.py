@@ -11,6 +11,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from mule.comparison.engines import JobFailure, run_jobs
 from mule.comparison.equal import at_equal_time, gradient_steps, require_equal_steps, stretched
+from mule.comparison.figures import write_figures
+from mule.comparison.page import Told, all_tables, write_docs, write_page, write_tables
+from mule.comparison.pictures import write_pictures
 from mule.comparison.rows import (
     Contestant,
     Row,
@@ -23,7 +26,7 @@ from mule.comparison.rows import (
 from mule.comparison.sheets import Findings, findings_of, method_names, require_methods
 from mule.comparison.starting import Start, begun_with, planned_starts, require_start, train_start
 from mule.core.config import ConfigError, StageData
-from mule.core.errors import MuleError
+from mule.core.errors import MuleError, RangeError
 from mule.inference.judging import Judging
 from mule.inference.results import SideResult
 from mule.inference.score_rules import score_rules
@@ -33,6 +36,8 @@ from mule.training.data import Noted, root_of
 QUICK_CLIPS = {"train_clips": 800, "val_clips": 100}
 QUICK_SHARE = 0.5
 """Of the epochs."""
+NUM_FRAMES = 3
+"""Of the visual comparison; a picture of many methods is large."""
 
 
 @dataclass(frozen=True)
@@ -192,3 +197,24 @@ def _begun(asked: Asked) -> str:
         return ""
     steps = gradient_steps(asked.start.experiment)
     return f", from a backbone that {asked.start.name} has trained on the same clips for {steps} steps"
+
+
+def write_comparison(
+    findings: Findings, asked: Asked, told: Told, *, pictures: bool, docs: Path | None
+) -> list[Path | str]:
+    """Write tables, figures and the results page; return their paths, and why a picture could not be drawn."""
+    out, side = asked.out, findings.tests[0]
+    tables = all_tables(findings, resamples=asked.judging.resamples)
+    places: list[Path | str] = [*write_tables(findings, out, tables)]
+    figures = write_figures(findings, side, out / "figures")
+    if pictures:
+        path = out / "figures" / "disputed.png"
+        try:
+            write_pictures(findings, side, path, count=NUM_FRAMES)
+            figures.append(path)
+        except RangeError as error:
+            places.append(str(error))
+    write_page(findings, out / "results.md", figures=figures, told=told, tables=tables)
+    if docs is not None:
+        write_docs(findings, docs, figures=figures, told=told, tables=tables)
+    return [*places, out / "figures", out / "results.md", *([docs] if docs else [])]

@@ -1,5 +1,21 @@
 """What can go wrong with what MULE was given. A message says what must hold, what was found, what to do."""
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the closest known name as a question that ends an error message, or nothing.
+
+    Examples:
+        >>> did_you_mean("hugg", ["hug", "kick"])
+        " Did you mean 'hug'?"
+        >>> did_you_mean("swim", ["hug", "kick"])
+        ''
+    """
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
 
 class MuleError(Exception):
     """Something MULE was given cannot be used. The command line prints it without a traceback, exit code 2."""

@@ -9,7 +9,7 @@ from typing import Protocol, get_args, runtime_checkable
 
 import torch
 
-from mule.core.errors import MissingOutputs, NotFitted, RangeError
+from mule.core.errors import MissingOutputs, NotFitted, RangeError, did_you_mean
 from mule.core.records import Evidence, Novelty
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
@@ -283,4 +283,6 @@ def _rival_rule(name: str) -> RivalRule:
     for rival, make in SCORE_BY_NAME.items():
         if rival == name:
             return RivalRule(name, make())
-    raise RangeError(f"a score must be one of {', '.join(SCORE_NAMES)}; got {name!r}.")
+    raise RangeError(
+        f"a score must be one of {', '.join(SCORE_NAMES)}; got {name!r}.{did_you_mean(name, SCORE_NAMES)}"
+    )

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from mule.core.errors import RangeError
+from mule.core.errors import RangeError, did_you_mean
 from mule.core.records import Evidence
 from mule.evidence.head import EvidenceHead
 from mule.features.pooling import DETECTION_HEAD, RoiSampling
@@ -217,7 +217,9 @@ def find_system(name: str) -> System:
         RangeError: there is no such system.
     """
     if name not in SYSTEMS:
-        raise RangeError(f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.")
+        raise RangeError(
+            f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.{did_you_mean(name, SYSTEMS)}"
+        )
     return SYSTEMS[name]
 
 

@@ -1,4 +1,4 @@
-"""Complete an experiment: where its data and weights lie on this machine, and the one a finished run was trained by."""
+"""Experiments with every path filled in: of a file that is to be trained, and of a run that was."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +10,8 @@ from mule.features.weights.download import place_of
 from mule.training.run_folder import EXPERIMENT
 
 
-def with_usual_places(experiment: Experiment) -> Experiment:
-    """Return the experiment with rendered clips and published weights in the cache folder, unless it names a place."""
+def with_default_paths(experiment: Experiment) -> Experiment:
+    """Fill in the cache folder for rendered clips and published weights where the experiment gives no path."""
     data, backbone = experiment.data, experiment.backbone
     if isinstance(data, StageData) and data.root is None:
         data = data.model_copy(update={"root": cache_folder() / "stage"})
@@ -21,15 +21,21 @@ def with_usual_places(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"data": data, "backbone": backbone})
 
 
-def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
-    """Return the experiment a run was trained by.
+def with_absolute_paths(experiment: Experiment) -> Experiment:
+    """Make the experiment's paths absolute, so that it runs the same from any folder."""
+    data, backbone = experiment.data, experiment.backbone
+    if data.root is not None:
+        data = data.model_copy(update={"root": data.root.absolute()})
+    if backbone.weights is not None:
+        backbone = backbone.model_copy(update={"weights": backbone.weights.absolute()})
+    return experiment.model_copy(update={"data": data, "backbone": backbone})
 
-    Args:
-        run_dir: the folder of the run, or of a bundle made of it.
-        settings: `data.root=DIR` and `loading.…` if the data lies elsewhere now; nothing else may change.
+
+def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
+    """Load the experiment of a run, with settings such as the folder its data is in now.
 
     Raises:
-        ConfigError: the folder holds no run, or a setting would change what was trained.
+        ConfigError: the folder holds no run, or a setting changes what the run was trained on or how.
     """
     path = run_dir / EXPERIMENT
     if not path.is_file():
@@ -40,7 +46,7 @@ def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
     changed = differences(trained, wanted)
     if changed:
         raise ConfigError(
-            f"a trained run must be judged as it was trained; {', '.join(changed)} cannot change. Only data.root and "
-            "loading can."
+            f"a trained run must keep its settings; {', '.join(changed)} cannot be changed. --set may change "
+            "data.root and loading only."
         )
-    return with_usual_places(wanted)
+    return with_default_paths(wanted)

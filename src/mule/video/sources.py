@@ -285,3 +285,19 @@ def _frame_positions(names: Sequence[str]) -> Sequence[int]:
         return range(len(names))
     step = reduce(math.gcd, steps, 0) or 1
     return [(number - numbers[0]) // step for number in numbers]
+
+
+VIDEO_NAME = re.compile(
+    r".*\.(3gp|asf|avi|flv|gif|h26[45]|hevc|m2ts|m4v|mkv|mov|mp4|mpe?g|mts|mxf|ogv|ts|vob|webm|wmv|y4m)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Files taken from a folder of videos. A video that is named itself may have any suffix."""
+
+
+def videos_at(address: str) -> list[str]:
+    """Return the videos in a folder, in natural order; anything else, such as a folder of images, is one source."""
+    folder = Path(address)
+    if "://" in address or not folder.is_dir():
+        return [address]
+    files = [path for path in folder.iterdir() if VIDEO_NAME.fullmatch(path.name) and path.is_file()]
+    return [str(path) for path in sorted(files, key=lambda path: natural_key(path.name))] or [address]

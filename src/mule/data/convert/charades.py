@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import Problems, numbers, read_lines, read_named_columns, shown
@@ -67,6 +67,11 @@ def localisation_times(video: AnnotatedVideo) -> Iterator[tuple[float, set[int]]
     for j in range(NUM_LOCALISATION_TIMES):
         time_s = j / NUM_LOCALISATION_TIMES * video.length_s
         yield time_s, video.classes_at(time_s)
+
+
+def rows_of(rows: Literal["video", "clips", "localisation"], clips: Moments) -> Moments:
+    """Return the times that become rows: the whole video, clips at these times, or those of the localisation task."""
+    return {"video": whole_video, "clips": clips, "localisation": localisation_times}[rows]
 
 
 def clip_times(

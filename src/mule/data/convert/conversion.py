@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from mule.core.errors import AnnotationError
+from mule.core.errors import AnnotationError, RangeError
 from mule.core.text_rows import PROBLEMS_SHOWN, numbered, shown
 from mule.data.table.table import ACTION_SEPARATOR, ActorTable
 from mule.video.clips import SAME_INSTANT_S
@@ -172,6 +172,22 @@ class ActionRule:
     from_attributes: bool = False
     attributes: frozenset[str] | None = None
     """The only attributes that count; None for all but those an annotation tool sets of itself (`occluded`, …)."""
+
+    @classmethod
+    def named_by(
+        cls, source: Literal["class", "attributes", "both"], attributes: Iterable[str] = ()
+    ) -> "ActionRule":
+        """Return the rule for actions named by the class of a box, by these attributes (none: by all), or by both.
+
+        Raises:
+            RangeError: attributes are given, but only the class counts.
+        """
+        only = frozenset(attributes)
+        if only and source == "class":
+            raise RangeError("--attribute: needs --actions attributes or both.")
+        return cls(
+            from_class=source != "attributes", from_attributes=source != "class", attributes=only or None
+        )
 
     def names(self, classes: Iterable[str], attributes: Mapping[str, object]) -> frozenset[str]:
         """The actions of a box."""

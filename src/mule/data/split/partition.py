@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from mule.core.errors import AnnotationError, RangeError
+from mule.core.errors import AnnotationError, RangeError, did_you_mean
 from mule.data.convert.ava_files import AVA_60, AVA_80
 from mule.data.split.splits import SIDES, ClassSets, SideVideos, listed
 from mule.data.table.name_files import read_names, read_pairs
@@ -113,6 +113,7 @@ def listed_partition(
         raise RangeError(
             f"the novel actions must be among the {len(classes)} of the table, at least one; "
             + (f"{listed(unknown)} are not." if unknown else "the list is empty.")
+            + "".join(did_you_mean(name, classes) for name in unknown)
         )
     z2 = [name for name in classes if name not in {*novel, *z1}]
     return class_sets((z1, z2, novel), seed=seed)

@@ -21,6 +21,11 @@ from mule.data.split.leakage import (
 from mule.data.split.splits import SIDES, Split, listed, table_digest
 from mule.data.table.table import ActorTable
 
+LEAST_TO_CALIBRATE = 20
+"""Held-out known actors that `mule bundle` needs (`novelty.calibration.FEWEST_HELD_OUT`)."""
+ENOUGH_TO_CALIBRATE = 30
+"""Leaves room for actors in clips that cannot be read."""
+
 UsedRows = Mapping[str, Int[np.ndarray, " used"]]
 
 
@@ -235,8 +240,14 @@ def _notes(
         (unseen, "Novel actions without a test actor"),
     ]
     notes = [f"{what}: {listed(names)}." for names, what in lists if names]
-    if not sum(sides["val"].used.values()):
+    num_val = sum(sides["val"].used.values())
+    if not num_val:
         notes.append("There are no validation actors.")
+    elif num_val < ENOUGH_TO_CALIBRATE:
+        notes.append(
+            f"Validation has {num_val} known actors; `mule bundle` needs at least {LEAST_TO_CALIBRATE} to calibrate, and "
+            f"some may be unreadable. Raise --val-share until validation has {ENOUGH_TO_CALIBRATE}, or label more actors."
+        )
     if split.classes.z3 and not split.classes.novel_choose:
         notes.append("Every novel action is for reporting; make no choices on novel actors.")
     if novel_sets["neither"] and not novel_sets["report"]:

@@ -1,5 +1,6 @@
 """Rules between the rows of a table, and between rows and videos. Each check notes every row that breaks a rule."""
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -104,3 +105,30 @@ def spelled_twice(names: Sequence[str]) -> list[tuple[str, str]]:
     first: dict[str, str] = {}
     pairs = [(first.setdefault(spelling(name), name), name) for name in names]
     return [(earlier, name) for earlier, name in pairs if earlier != name]
+
+
+RARE_ROWS = 2
+COMMON_FACTOR = 10
+CLOSE_SPELLING = 0.8
+
+
+def likely_misspellings(rows_of: Mapping[str, int]) -> list[str]:
+    """Report actions of one or two rows that are spelt almost like one that is at least ten times as frequent.
+
+    Args:
+        rows_of: the number of rows of each action.
+
+    Examples:
+        >>> likely_misspellings({"punch": 240, "pnch": 1, "kick": 180})
+        ["'pnch' occurs once; did you mean 'punch' (240 rows)?"]
+    """
+    warnings: list[str] = []
+    for name, count in rows_of.items():
+        if not 0 < count <= RARE_ROWS:
+            continue
+        common = [other for other, rows in rows_of.items() if rows >= COMMON_FACTOR * count]
+        near = difflib.get_close_matches(name, common, n=1, cutoff=CLOSE_SPELLING)
+        if near:
+            times = "once" if count == 1 else "twice"
+            warnings.append(f"{name!r} occurs {times}; did you mean {near[0]!r} ({rows_of[near[0]]} rows)?")
+    return warnings

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import WEIGHT_CARDS, Backbone, WeightCard, build_backbone
+from mule.core.files import cache_folder, sha256_of
+from mule.features.weights.cards import WEIGHT_CARDS, Backbone, WeightCard, build_backbone, find_card
 from mule.features.weights.checkpoints import Checkpoint, read_checkpoint
+from mule.features.weights.download import place_of, require_checksum
 
 COUNTER = "num_batches_tracked"  # of a batch norm; nothing reads it, and some formats leave it out
 NUM_SHOWN = 3
@@ -107,6 +109,38 @@ def fitting_cards(checkpoint: Checkpoint) -> list[WeightCard]:
     known = {card: num_known(checkpoint, card) for card in WEIGHT_CARDS.values()}
     likely = [card for card in known if known[card] == card.num_tensors or (known[card] and not has_counters)]
     return [card for card in likely if _keeps(checkpoint, card)]
+
+
+def nearest_card(checkpoint: Checkpoint) -> WeightCard:
+    """Return the card that knows most of a file's names, so that its error says most about the file.
+
+    Raises:
+        WeightsError: no card knows any of them.
+    """
+    known = {card: num_known(checkpoint, card) for card in WEIGHT_CARDS.values()}
+    if not any(known.values()):
+        names = ", ".join(list(checkpoint.tensors)[:3])
+        raise WeightsError(f"{checkpoint.path}: must fit a card; none knows names such as {names}.")
+    return max(known, key=lambda card: (known[card], -abs(card.num_tensors - known[card])))
+
+
+def weights_on_disk(card_or_file: str, card_name: str | None) -> tuple[Path, WeightCard | None]:
+    """Find weights by the name of a card that was pulled, or by file; the card is None unless it was named.
+
+    Raises:
+        WeightsError: the card's file is not on disk, or there is no such card.
+    """
+    path = Path(card_or_file)
+    if path.is_file() or card_or_file not in WEIGHT_CARDS:
+        return path, None if card_name is None else find_card(card_name)
+    card = find_card(card_or_file)
+    path = place_of(card, cache_folder())
+    if not path.is_file():
+        raise WeightsError(
+            f"{path}: weights must be on disk; these are not. Run `mule weights pull {card.name}`. {card.note}".rstrip()
+        )
+    require_checksum(card, sha256_of(path), path)
+    return path, card
 
 
 def num_known(checkpoint: Checkpoint, card: WeightCard) -> int:

@@ -16,9 +16,12 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError, ShapeError
+from mule.core.errors import DetectorError, RangeError, ShapeError, did_you_mean
+from mule.core.files import cache_folder, sha256_of
 from mule.detection.boxes import clip_to_image, has_area
+from mule.detection.cards import YOLOX_CARDS
 from mule.detection.detector import Detector
+from mule.features.weights.download import place_of, require_checksum
 from mule.novelty.drift import DriftReport
 from mule.video.arrays import frame_stream
 from mule.video.clips import Seconds, exact
@@ -331,4 +334,36 @@ def _rhythm(header: Header, bundle: Bundle, *, link_steps: int = 1, end_s: Fract
         short_side_px=bundle.needs.short_side_px,
         link_steps=link_steps,
         end_s=end_s,
+    )
+
+
+def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
+    """Find a detector by file, folder or card name; None leaves the choice to the model.
+
+    Args:
+        name: a file, a folder, or a card of `mule weights list`; None uses the detector the model recommends.
+        bundle: the model.
+
+    Raises:
+        DetectorError: the detector does not exist, or its file was not pulled.
+    """
+    if name is None and bundle.own_detector is not None:
+        return None
+    if name is not None and Path(name).exists():
+        return name
+    wanted = name or bundle.card.detector
+    if wanted in YOLOX_CARDS:
+        card = YOLOX_CARDS[wanted]
+        path = place_of(card, cache_folder())
+        if not path.is_file():
+            raise DetectorError(
+                f"{path}: the detector must be on disk; it is not. Run `mule weights pull {wanted}`."
+            )
+        require_checksum(card, sha256_of(path), path)
+        return path
+    if name is None and wanted == SCENE_BOXES:
+        return None
+    raise DetectorError(
+        f"{wanted}: a detector must be a file, a folder or one of {', '.join(YOLOX_CARDS)}; it is none."
+        + did_you_mean(wanted, YOLOX_CARDS)
     )

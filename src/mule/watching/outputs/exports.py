@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from mule.core.errors import RangeError, did_you_mean
 from mule.core.files import write_file
 from mule.data.convert.ava_files import AVA_80
 from mule.video.clips import SAME_INSTANT_S, exact
@@ -304,3 +305,17 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Header, Iterable[Moment]], None]]]
     "cvat": ("cvat.xml", write_cvat),
 }
 """The file and its writer, by the name that `--export` takes."""
+
+
+def require_exports(names: Iterable[str]) -> None:
+    """Stop unless every name is an export format.
+
+    Raises:
+        RangeError: one is not.
+    """
+    unknown = [name for name in names if name not in EXPORTS]
+    if unknown:
+        raise RangeError(
+            f"--export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}."
+            + did_you_mean(unknown[0], EXPORTS)
+        )

@@ -22,7 +22,7 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mule.core.errors import AnnotationError, FileError, MuleError, RangeError
+from mule.core.errors import AnnotationError, FileError, MuleError
 from mule.core.files import os_reason, write_file
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
 from mule.video.decode import RgbConverter
@@ -31,9 +31,9 @@ from mule.video.reading import open_frames, read_clips, video_facts
 from mule.video.sources import DecodeReport, FrameStream, LiveStream, VideoFile, VideoSource, video_source
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
-from mule.watching.moments import Moment
+from mule.watching.moments import Moment, printable
 from mule.watching.outputs.annotating import write_annotated
-from mule.watching.outputs.exports import EXPORTS, write_ava, write_label_map
+from mule.watching.outputs.exports import EXPORTS, require_exports, write_ava, write_label_map
 from mule.watching.outputs.moments_file import (
     MomentsFile,
     MomentsWriter,
@@ -44,6 +44,8 @@ from mule.watching.outputs.page import PageVideo, write_page
 from mule.watching.outputs.summary import Summary, summarise, write_summary
 from mule.watching.thumbnails import NovelThumbnails, Thumbnail, ThumbnailArchive
 
+WATCHED = Path("watched")
+"""Results go here unless a folder is given."""
 MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "moments.jsonl",
     "ava.csv",
@@ -114,9 +116,7 @@ def write_outputs(
         FileError: a file cannot be written.
         MuleError: the moments or the source cannot be read.
     """
-    unknown = [name for name in exports if name not in EXPORTS]
-    if unknown:
-        raise RangeError(f"an export must be one of {', '.join(EXPORTS)}; got {', '.join(unknown)}.")
+    require_exports(exports)
     moments = MomentsFile(folder / MOMENTS)
     header = moments.header
     summary = summarise(header, moments)
@@ -142,6 +142,12 @@ def write_outputs(
         remembered=thumbnails,
     )
     return summary
+
+
+def result_folder(video: str) -> Path:
+    """Return the default folder of a result: one name below `watched`, whatever characters the address has."""
+    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in printable(video))
+    return WATCHED / (name.strip(". ") or "video")
 
 
 def _require_room(folder: Path, *, resumes: bool) -> None:

@@ -1,0 +1,225 @@
+"""`mule evaluate run`: how well a trained run recognises actions and flags novel ones."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mule.cli.printing import noted, require_folders
+
+if TYPE_CHECKING:
+    from mule.inference.flagged import Flagged
+    from mule.inference.results import ScoreResult, SideResult
+
+ALL = "all"
+"""`--score all`: show every score."""
+LEGEND = (
+    "FPR95: FPR at 95 % TPR. known, novel: share flagged at the threshold that flags 5 % of the known people of "
+    "validation. ties: people who share their score with another. fisher(A+B): the p-values of A and B among known "
+    "people, combined by Fisher's method; a score named twice counts twice."
+)
+
+SidesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        metavar="SIDE",
+        help="Part of the data: val or test; on Stage val, test-uniform, test-biased or test-counter. Repeatable. "
+        "Default: all.",
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Where the data is now, such as data.root=DIR. Repeatable."
+    ),
+]
+TestClipsOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Clips in each test set of Stage. Default: the benchmark's 400."),
+]
+ClipResamplesOption = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Bootstrap resamples for confidence intervals; 0 disables them."),
+]
+
+
+def evaluate_run(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run of `mule train`.")],
+    splits: SidesOption = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--score",
+            metavar="NAME|all",
+            help="Novelty score to show, or all. Repeatable. Default: the one `mule watch` decides by, the paper's, "
+            "and the best-known others.",
+        ),
+    ] = None,
+    settings: SettingsOption = None,
+    test_clips: TestClipsOption = None,
+    resamples: ClipResamplesOption = 1000,
+    dropout_passes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Forward passes with dropout, for scores that need them; 0 disables those scores.",
+        ),
+    ] = 10,
+    by: Annotated[
+        Literal["look", "track"],
+        typer.Option(
+            metavar="look|track", help="Judge each look at a person, or all looks of a track together."
+        ),
+    ] = "look",
+    looks: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="With --by track: use only the first N looks of each track. Repeatable, to compare 1, 2, 4 and 8.",
+        ),
+    ] = None,
+) -> None:
+    """Evaluate a trained run: who is flagged as novel, and every measure.
+
+    First comes what the run would flag in practice, then closed-set mAP and open-set measures by novelty score. Results
+    are kept in RUN_DIR/results and reused until weights or data change. With --by track, the evidence of all looks at a
+    person is fused; other scores get the mean of their inputs.
+    """
+    require_folders(run_dir, what="the folder of a run")
+    from mule.inference.judging import Judging, judge_run
+    from mule.inference.score_rules import SCORE_NAMES
+    from mule.inference.sides import sides_under_test
+    from mule.training.experiments import experiment_of
+
+    shows_all = ALL in (scores or ())
+    named = tuple(name for name in scores or () if name != ALL)
+    experiment = experiment_of(run_dir, settings or [])
+    judging = Judging(
+        scores=tuple(dict.fromkeys((*SCORE_NAMES, *named))) if shows_all or not named else named,
+        dropout_passes=dropout_passes,
+        resamples=resamples,
+        test_clips=test_clips,
+        by=by,
+    )
+    if looks:
+        from mule.cli import show_looks
+        from mule.inference.judging import judge_looks
+
+        if by == "look":
+            raise typer.BadParameter("goes with --by track.", param_hint="--looks")
+        for side in splits or sides_under_test(experiment):
+            found = judge_looks(run_dir, experiment, side, looks=looks, judging=judging, noted=noted)
+            show_looks.looks_table(side, found)
+        return
+    results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=noted)
+    from mule.inference.flagged import actions_left_out, flagged_in_run, headline_scores
+
+    left_out = actions_left_out(experiment)
+    tests = sides_under_test(experiment)
+    side_of = {judging.name_of(side): side for side in ("train", "val", *tests)}
+    for name, result in results.items():
+        side, score = side_of[name], _first_score(result)
+        if score is not None:
+            counts = flagged_in_run(run_dir, side, result, score, judging=judging)
+            _print_flagged(name, result, score, counts)
+        if side in tests and left_out:
+            _say(
+                f"Not tested, because the split keeps them for choosing between models: {', '.join(left_out)}."
+            )
+        _print_table(name, result, tuple(result.scores) if shows_all or named else headline_scores(result))
+    _print_left_out(results, names=None if shows_all or named else ())
+
+
+def print_results(results: "Mapping[str, SideResult]") -> None:
+    """Print every score of every side, then the scores that could not be computed, and the conventions."""
+    for name, result in results.items():
+        _print_table(name, result, tuple(result.scores))
+    _print_left_out(results, names=None)
+
+
+def _first_score(result: "SideResult") -> str | None:
+    """The score that decides, or else the first one computed."""
+    from mule.inference.flagged import deciding_score
+
+    return deciding_score(result) or next(iter(result.scores), None)
+
+
+def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping[str, Flagged]") -> None:
+    from mule.inference.flagged import deciding_score
+
+    shares = {"known": result.scores[score].known_flagged, "novel": result.scores[score].novel_flagged}
+    told = " and ".join(f"{share:.1%} of {kind}" for kind, share in shares.items() if share is not None)
+    by = f"by {score}"
+    if score == deciding_score(result):
+        by += ", the score `mule watch` decides by"
+    Console().print()
+    _say(f"{name}: {told.replace('%', ' %')} people would be flagged as novel ({by}).", style="bold")
+    if counts:
+        each = ", ".join(
+            f"{action} {count.num_flagged} of {count.num_people}" for action, count in counts.items()
+        )
+        _say(f"Flagged by novel action: {each}.")
+
+
+def _print_table(name: str, result: "SideResult", scores: Sequence[str]) -> None:
+    from mule.inference.flagged import deciding_score
+
+    table = Table(
+        title=f"{name}: {result.num_known} known and {result.num_novel} novel actors, "
+        f"closed-set mAP {result.mean_ap:.4f}",
+        title_justify="left",
+        box=None,  # room for whole names in 80 columns
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("score", overflow="fold")
+    for title in ("AUROC", "AUPR", "FPR95", "known", "novel", "ties"):
+        table.add_column(title, justify="right", no_wrap=True)
+    decides = deciding_score(result)
+    for score in scores:
+        mark, style = ("*", "bold") if score == decides else ("", None)
+        table.add_row(Text(mark + score), *_cells(result.scores[score]), style=style)
+    console = Console()
+    console.print(table)
+    if decides in scores:
+        console.print(Text("* decides in `mule watch`", style="dim"))
+
+
+def _cells(score: "ScoreResult") -> list[str]:
+    from mule.evaluation.open_set import OpenSetMeasures
+
+    cells = ["–"] * 3
+    if isinstance(score.measures, OpenSetMeasures):
+        values = (score.measures.auroc, score.measures.aupr_novel, score.measures.fpr_at_95_tpr)
+        cells = [f"{value:.4f}" for value in values]
+    shares = (score.known_flagged, score.novel_flagged)
+    return [
+        *cells,
+        *("–" if share is None else f"{share:.1%}" for share in shares),
+        f"{score.tied_share:.0%}",
+    ]
+
+
+def _print_left_out(results: "Mapping[str, SideResult]", *, names: Sequence[str] | None) -> None:
+    """Print scores that could not be computed, all or only these, then what the columns and numbers mean."""
+    first = next(iter(results.values()))
+    console = Console()
+    for name, reason in first.left_out.items():
+        if names is None or name in names:
+            console.print(Text(f"left out: {name} ({reason})"), soft_wrap=True)
+    if names is not None:
+        num_more = len(first.scores) + len(first.left_out)
+        console.print(Text(f"--score all shows all {num_more} scores, and why some could not be computed."))
+    console.print(Text(LEGEND, style="dim"))
+    console.print(Text(first.convention, style="dim"))
+
+
+def _say(sentence: str, style: str = "") -> None:
+    Console().print(Text(sentence, style=style))

@@ -1,0 +1,56 @@
+"""What a comparison compares: experiments from files, each under the systems asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mule.comparison.rows import Contestant
+from mule.core.config import ConfigError, load_experiment
+from mule.training.experiments import with_absolute_paths, with_default_paths
+
+QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
+"""The experiment and the systems of `mule compare --quick`."""
+
+
+def load_contestants(
+    files: Sequence[Path], settings: Sequence[str], systems: Sequence[str]
+) -> tuple[Contestant, ...]:
+    """Load experiments, each named after its file, and after its system if `systems` names any.
+
+    Raises:
+        ConfigError: some files cannot be read; the message names all of them.
+    """
+    loaded: list[Contestant] = []
+    problems: list[str] = []
+    for path in files:
+        try:
+            experiment = with_absolute_paths(with_default_paths(load_experiment(path, settings)))
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        loaded += [
+            Contestant(f"{path.stem}_{system}", experiment.model_copy(update={"system": system}))
+            for system in systems
+        ] or [Contestant(path.stem, experiment)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return tuple(loaded)
+
+
+def load_start(file: Path, settings: Sequence[str]) -> Contestant:
+    """Load the experiment that trains the backbone of all rows; only settings of data and backbone apply to it."""
+    shared = [each for each in settings if each.startswith(("data.", "backbone.name", "backbone.options."))]
+    (start,) = load_contestants([file], shared, [])
+    return start
+
+
+def scores_by_method(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse METHOD=SCORE pairs.
+
+    Raises:
+        ConfigError: one has another form.
+    """
+    parts = [pair.partition("=") for pair in pairs]
+    wrong = [pair for pair, (method, _, score) in zip(pairs, parts, strict=True) if not (method and score)]
+    if wrong:
+        raise ConfigError(f"a score must be given like bce-aco-r=max-logit; got {', '.join(wrong)}.")
+    return {method: score for method, _, score in parts}

@@ -1,0 +1,103 @@
+"""How many people a judged run would flag as novel, by action: what a practitioner asks of it first."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from mule.core.config import Experiment, TableData
+from mule.data.split.sides import apply_split
+from mule.data.split.splits import read_split
+from mule.data.table.reading import read_actor_table
+from mule.inference.judging import Judging
+from mule.inference.results import ResultError, SideResult, kept_outputs, read_novelties
+from mule.inference.score_rules import PAPER_SCORES
+from mule.inference.sides import ActorTruth
+from mule.novelty.combining import DECIDING_SCORE
+from mule.training.data import root_of
+
+WITHOUT_MEMORY = "PE of log"
+"""The score of `mule watch` for networks that have no memory."""
+BEST_KNOWN = (
+    "vacuity",
+    "max-softmax",
+    "max-logit",
+    "joint-energy",
+    "odin",
+    "openmax",
+    "mahalanobis",
+    "knn",
+    "vim",
+    "whole-memory",
+)
+"""Scores that readers look for beside the paper's."""
+
+
+class Flagged(NamedTuple):
+    """How many of the people who do an action are flagged."""
+
+    num_flagged: int
+    num_people: int
+
+
+def deciding_score(result: SideResult) -> str | None:
+    """Return the score by which `mule watch` decides for this network; None if it was not computed."""
+    name = DECIDING_SCORE if result.kind in ("tied", "read") else WITHOUT_MEMORY
+    return name if name in result.scores else None
+
+
+def headline_scores(result: SideResult) -> tuple[str, ...]:
+    """Return the scores to show first: the one that decides, the paper's, and the best-known rivals.
+
+    Without novel people only the first can be compared with its promise, so it is shown alone.
+    """
+    names = dict.fromkeys((deciding_score(result), *PAPER_SCORES, *BEST_KNOWN))
+    there = tuple(name for name in names if name is not None and name in result.scores)
+    return there if result.num_novel else there[:1]
+
+
+def flagged_by_action(
+    truth: ActorTruth, novelty: Float[np.ndarray, " actors"], threshold: float, *, taught: Sequence[str]
+) -> dict[str, Flagged]:
+    """Count, for each action not taught, the novel people above the threshold; who does two counts for both."""
+    is_flagged = novelty > threshold
+    counts: dict[str, Flagged] = {}
+    for name, does in zip(truth.classes, truth.labels.T, strict=True):
+        doing = does & truth.is_novel
+        if name not in taught and doing.any():
+            counts[name] = Flagged(int(np.count_nonzero(is_flagged & doing)), int(np.count_nonzero(doing)))
+    return counts
+
+
+def flagged_in_run(
+    run_dir: Path, side: str, result: SideResult, score: str, *, judging: Judging
+) -> Mapping[str, Flagged]:
+    """Count the flagged people of a judged side of a run by novel action; none if its outputs were removed.
+
+    Args:
+        run_dir: the folder of the run.
+        side: the side, as the run's data names it.
+        result: its judgement.
+        score: the score to flag by.
+        judging: how the side was judged.
+    """
+    try:
+        outputs = judging.rows_of(kept_outputs(run_dir, side))
+        novelty = read_novelties(run_dir, judging.name_of(side))[score]
+    except ResultError:
+        return {}
+    return flagged_by_action(outputs.truth, novelty, result.scores[score].threshold, taught=outputs.classes)
+
+
+def actions_left_out(experiment: Experiment) -> tuple[str, ...]:
+    """Return the novel actions that are not tested because the split keeps them for choosing between models."""
+    data = experiment.data
+    if not isinstance(data, TableData):
+        return ()
+    split = read_split(root_of(data) / data.split)
+    test = apply_split(read_actor_table(root_of(data) / data.actors), split).test
+    if not (test.is_for_choosing.any() and test.is_for_reporting.any()):
+        return ()
+    return split.classes.novel_choose

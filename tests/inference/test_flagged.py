@@ -1,0 +1,50 @@
+"""How many people would be flagged, by action, and which score decides."""
+
+import numpy as np
+import pytest
+
+from mule.inference.flagged import BEST_KNOWN, deciding_score, flagged_by_action, headline_scores
+from mule.inference.results import ScoreResult, SideResult
+from mule.inference.score_rules import PAPER_SCORES, SCORE_NAMES
+from mule.inference.sides import ActorTruth
+from mule.novelty.combining import DECIDING_SCORE
+
+
+def test_novel_people_are_counted_under_each_novel_action_they_do_and_known_people_never():
+    truth = ActorTruth(
+        classes=("walk", "hug", "kick"),
+        labels=np.array([[1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 0]], dtype=bool),
+        is_novel=np.array([False, True, True, True, False]),
+        boxes_xyxy_unit=np.zeros((5, 4)),
+        actor_ids=("",) * 5,
+    )
+    novelty = np.array([0.9, 0.9, 0.2, 0.5, 0.9])
+    counts = flagged_by_action(truth, novelty, 0.4, taught=("walk",))
+    assert counts == {"hug": (1, 2), "kick": (1, 2)}
+    at_the_threshold = flagged_by_action(truth, novelty, 0.5, taught=("walk",))
+    assert at_the_threshold["kick"] == (0, 2)
+    assert set(flagged_by_action(truth, novelty, 0.4, taught=("walk", "hug"))) == {"kick"}
+
+
+def result(kind, names, num_novel=3):
+    score = ScoreResult.model_construct()
+    return SideResult.model_construct(kind=kind, scores=dict.fromkeys(names, score), num_novel=num_novel)
+
+
+@pytest.mark.parametrize(
+    ("kind", "score"),
+    [
+        ("tied", DECIDING_SCORE),
+        ("read", DECIDING_SCORE),
+        ("independent", "PE of log"),
+        ("dirichlet", "PE of log"),
+    ],
+)
+def test_the_score_that_decides_is_that_of_watching_and_comes_first(kind, score):
+    judged = result(kind, SCORE_NAMES)
+    assert deciding_score(judged) == score
+    assert headline_scores(judged) == (score, *PAPER_SCORES, *BEST_KNOWN)
+    assert headline_scores(result(kind, SCORE_NAMES, num_novel=0)) == (score,)
+    without = [name for name in SCORE_NAMES if name != score]
+    assert deciding_score(result(kind, without)) is None
+    assert headline_scores(result(kind, without)) == (*PAPER_SCORES, *BEST_KNOWN)
