@@ -18,8 +18,8 @@ from mule.features.weights.cards import WEIGHT_CARDS
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """The tiny backbone in the place of any weights; what was asked of it."""
+def requested(monkeypatch):
+    """The tiny backbone in the place of any weights; what was requested of it."""
     settings = {}
 
     def build(path, card, *, short_side_px, frame_rate, half, device):
@@ -45,7 +45,7 @@ def extract(*arguments):
     return CliRunner().invoke(app, ["features", "extract", "--weights", "w.pt", *words])
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_each_video_has_a_line_and_a_file_and_is_cached_the_second_time(tmp_path, folder):
     out = tmp_path / "out"
     first, again = extract(folder, "--out", out), extract(folder, "--out", out)
@@ -58,7 +58,7 @@ def test_each_video_has_a_line_and_a_file_and_is_cached_the_second_time(tmp_path
     assert len(list(out.iterdir())) == 2
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_settings_reach_the_clips_and_the_files(tmp_path, folder):
     video, out = folder / "clip10.mp4", tmp_path / "out"
     settings = ["--every", "0.25", "--half", "--batch", "3", "--short-side", "32", "--rate", "30000/1001"]
@@ -69,13 +69,13 @@ def test_settings_reach_the_clips_and_the_files(tmp_path, folder):
     assert len(list(out.iterdir())) == 2
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_a_folder_of_frames_is_one_video(tmp_path):
     outcome = extract(render_images(tmp_path / "frames"), "--out", tmp_path / "out")
     assert outcome.stdout.startswith("frames: 1 clip, ")
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_one_video_that_fails_does_not_stop_the_others(tmp_path, folder):
     (folder / "clip1.mp4").write_bytes(b"")
     outcome = extract(folder, tmp_path / "absent.mp4", "--out", tmp_path / "out")
@@ -88,7 +88,7 @@ def test_one_video_that_fails_does_not_stop_the_others(tmp_path, folder):
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_a_damaged_file_is_replaced_and_the_line_says_so(tmp_path, folder):
     video, out = folder / "clip9.mp4", tmp_path / "out"
     extract(video, "--out", out)
@@ -99,8 +99,8 @@ def test_a_damaged_file_is_replaced_and_the_line_says_so(tmp_path, folder):
     assert lines[1].startswith(f"  not used: {path}: damaged")
 
 
-@pytest.mark.usefixtures("asked")
-def test_damage_in_a_video_is_said(tmp_path):
+@pytest.mark.usefixtures("requested")
+def test_damage_in_a_video_is_reported(tmp_path):
     video = render(tmp_path / "video.avi", 60)
     content = bytearray(video.read_bytes())
     middle = len(content) // 2
@@ -111,7 +111,7 @@ def test_damage_in_a_video_is_said(tmp_path):
     assert re.search(r"^  read: \d+ decoded; .*(damaged|concealed|missing)", outcome.stdout, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_a_place_that_cannot_be_written_ends_the_run(tmp_path, folder):
     (tmp_path / "out").write_text("a file")
     outcome = extract(folder, "--out", tmp_path / "out")
@@ -120,7 +120,7 @@ def test_a_place_that_cannot_be_written_ends_the_run(tmp_path, folder):
     assert outcome.stderr.count("mule: ") == 1
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 @pytest.mark.parametrize(
     "setting", [("--every", "0"), ("--every", "often"), ("--rate", "1/0"), ("--batch", "0")]
 )
@@ -131,7 +131,7 @@ def test_settings_without_meaning_are_refused(tmp_path, folder, setting):
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_are_a_file_or_a_card_that_was_pulled(tmp_path, folder, asked, monkeypatch):
+def test_weights_are_a_file_or_a_card_that_was_pulled(tmp_path, folder, requested, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run = ["features", "extract", str(folder / "clip9.mp4"), "--out", str(tmp_path / "out"), "--weights"]
     name = "pytorchvideo_x3d_s"
@@ -141,10 +141,13 @@ def test_weights_are_a_file_or_a_card_that_was_pulled(tmp_path, folder, asked, m
     (tmp_path / "mule").mkdir()
     (tmp_path / "mule" / f"{name}.pyth").write_bytes(b"weights")
     assert CliRunner().invoke(app, [*run, name]).exit_code == 0
-    assert (asked["path"], asked["card"]) == (str(tmp_path / "mule" / f"{name}.pyth"), WEIGHT_CARDS[name])
+    assert (requested["path"], requested["card"]) == (
+        str(tmp_path / "mule" / f"{name}.pyth"),
+        WEIGHT_CARDS[name],
+    )
     outcome = CliRunner().invoke(app, [*run, "w.pt", "--card", name, "--device", "meta"])
     assert outcome.exit_code == 0
-    assert asked == {"path": "w.pt", "card": WEIGHT_CARDS[name], "device": "meta"}
+    assert requested == {"path": "w.pt", "card": WEIGHT_CARDS[name], "device": "meta"}
 
 
 def test_weights_that_are_not_there_are_named(tmp_path, folder):

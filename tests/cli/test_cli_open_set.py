@@ -126,7 +126,7 @@ def test_a_result_that_has_no_place_is_refused_before_the_scores_are_read(tmp_pa
     assert "the result must go into a folder that exists" in outcome.stderr
 
 
-def test_many_problems_are_told_at_once(tmp_path):
+def test_many_problems_are_reported_at_once(tmp_path):
     outcome, _ = evaluated(tmp_path, "novelty,is_novel\n" + "x,0\n" * 9000)
     assert "line 2: novelty" in outcome.stderr
     assert "line 6: novelty" in outcome.stderr

@@ -90,7 +90,7 @@ def test_what_is_no_table_is_one_error(tmp_path):
     assert "the header must name the columns" in str(outcome.exception)
 
 
-def test_many_problems_are_cut_short_unless_all_are_asked_for(tmp_path):
+def test_many_problems_are_cut_short_unless_all_are_requested(tmp_path):
     path = written(
         tmp_path / "bad.csv", *["film,x,,,,,sit,"] * 1, *[f"film,-{i},,,,,sit,a{i}" for i in range(1, 150)]
     )

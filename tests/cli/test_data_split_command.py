@@ -131,7 +131,7 @@ def test_groups_stay_together_and_the_split_does_not_depend_on_where_their_file_
     assert read_split(other).digest == made.digest
 
 
-def test_given_sides_are_used_and_their_shared_groups_are_told(table):
+def test_given_sides_are_used_and_their_shared_groups_are_reported(table):
     videos = [row.split(",")[0] for row in rows()]
     text = "".join(
         f"{v},{'test' if v[-5] in '45' else 'train'},{v[-5] if v[-5] != '5' else '0'}\n" for v in videos
@@ -268,10 +268,10 @@ def test_identical_videos_on_two_sides_are_found(table):
     )
 
 
-def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant(table):
+def test_a_split_is_reported_for_any_table_and_an_edit_is_accepted_only_on_request(table):
     _, path = split(table, "--policy", "random")
-    told = run("split-report", path, table, "--json", table.parent / "again.json")
-    assert told.exit_code == 0, told.stderr
+    outcome = run("split-report", path, table, "--json", table.parent / "again.json")
+    assert outcome.exit_code == 0, outcome.stderr
     assert (table.parent / "again.json").read_text() == path.with_suffix(".report.json").read_text()
     path.write_text(path.read_text().replace('mixed = "drop"', 'mixed = "keep"'))
     refused = run("split-report", path, table)
@@ -281,10 +281,10 @@ def test_a_split_is_told_again_of_any_table_and_an_edit_is_taken_only_when_meant
     assert run("split-report", path, table).exit_code == 0
     other = table.parent / "other.csv"
     other.write_text(HEADER + "\n".join(rows(clips=5)) + "\nnew.mp4,0,,,,,sit,p\n")
-    told = run("split-report", path, other)
-    assert "The split was made from a different table." in told.stdout
-    assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in told.stdout
-    assert "6 videos of the split are not in the table." in told.stdout
+    outcome = run("split-report", path, other)
+    assert "The split was made from a different table." in outcome.stdout
+    assert "1 actors are in 1 videos on no side and are not used: 'new.mp4'." in outcome.stdout
+    assert "6 videos of the split are not in the table." in outcome.stdout
 
 
 def test_tags_are_taught_and_the_same_actions_are_novel_as_without_them(tmp_path, table):

@@ -1,4 +1,4 @@
-"""`mule compare` and `mule evaluate run` on the command line: what they say, leave, and end with."""
+"""`mule compare` and `mule evaluate run` on the command line: what they print, what they write, and their exit codes."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def files(root, tmp_path_factory):
     return folder
 
 
-def said(result):
+def printed(result):
     return " ".join((result.output + result.stderr).split())
 
 
@@ -56,7 +56,7 @@ def compared(app, files, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     names = [str(files / f"{name}.toml") for name in ("linear", "dirichlet")]
     result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW, "--pictures"])
-    assert result.exit_code == 0, said(result)
+    assert result.exit_code == 0, printed(result)
     return out, names, result
 
 
@@ -74,10 +74,10 @@ def test_a_page_shows_commands_without_places_of_this_machine(argument, shown):
     assert without_place(argument) == shown
 
 
-def test_a_comparison_says_how_it_went_and_leaves_its_files(compared):
+def test_a_comparison_prints_its_progress_and_writes_its_files(compared):
     out, _, result = compared
     for part in ("linear-A-s0 started", "dirichlet-A-s0 finished, 2 of 2", "AUROC", "enn", "results.md"):
-        assert part in said(result)
+        assert part in printed(result)
     for name in ("tables.md", "tables.csv", "tables.tex", "results.md", "figures/roc.png"):
         assert (out / name).stat().st_size > 100
     assert not [path for path in out.rglob(".*") if path.is_file()]  # nothing half-written
@@ -88,7 +88,7 @@ def test_the_same_command_again_works_on_no_row(app, compared):
     before = times_of(out / "rows")
     result = CliRunner().invoke(app, ["compare", *names, "--out", str(out), *FEW])
     assert result.exit_code == 0
-    assert "2 rows are finished already and stay as they are" in said(result)
+    assert "2 rows are finished already and stay as they are" in printed(result)
     assert times_of(out / "rows") == before
 
 
@@ -102,13 +102,13 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
         "1 of 2 rows failed",
         "1 epochs instead of 2",
     ):
-        assert part in said(result)
+        assert part in printed(result)
     assert "broken-A-s0" in (tmp_path / "results.md").read_text()
     assert (tmp_path / "rows" / "linear-A-s0" / "results" / "test-uniform.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "a comparison needs experiments; none was given"),
         (["none.toml", "neither.toml"], "neither.toml: must be an experiment in TOML"),
@@ -127,13 +127,13 @@ def test_a_failed_row_is_named_the_others_finish_and_the_exit_code_is_two(app, f
     ],
 )
 def test_wrong_input_ends_with_code_two_and_leaves_nothing(
-    app, files, tmp_path, monkeypatch, arguments, told
+    app, files, tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
     named = [str(files / each) if each.endswith(".toml") else each for each in arguments]
     result = CliRunner().invoke(app, ["compare", *named, "--out", str(tmp_path / "out"), *FEW])
     assert result.exit_code == 2
-    assert told in said(result)
+    assert message in printed(result)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -146,9 +146,9 @@ def test_steps_are_counted_on_a_split_that_is_given_and_the_experiments_own_need
     command = ["compare", str(files / "table.toml"), *settings]
     result = CliRunner().invoke(app, [*command, "--split", "other.toml", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "got 7, and an epoch of gradient steps is table 2" in said(result)
+    assert "got 7, and an epoch of gradient steps is table 2" in printed(result)
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert "split.toml: must be a readable split" in said(result)
+    assert "split.toml: must be a readable split" in printed(result)
 
 
 def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
@@ -159,11 +159,11 @@ def test_a_changed_experiment_is_refused_with_a_remedy(app, compared):
     )
     assert result.exit_code == 2
     for part in ("linear-A-s0: optimizer.lr was 0.001, is 0.5", "compare in another folder (--out)"):
-        assert part in said(result)
+        assert part in printed(result)
     assert times_of(out) == before
 
 
-def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, compared):
+def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_requested(app, compared):
     out, _, _ = compared
     run_dir = out / "rows" / "dirichlet-A-s0"
     command = [
@@ -180,25 +180,25 @@ def test_a_run_is_evaluated_on_the_sides_and_scores_that_were_asked_for(app, com
     result = CliRunner().invoke(app, [*command, "--test-clips", str(TEST_CLIPS), "--resamples", "10"])
     assert result.exit_code == 0
     for part in ("test-counter", "vacuity", "left out: NE (a Dirichlet gives no evidence against an action)"):
-        assert part in said(result)
+        assert part in printed(result)
     written = json.loads((run_dir / "results" / "test-counter.json").read_text())
     assert list(written["scores"]) == ["vacuity"]
 
 
-def test_a_run_is_told_in_numbers_for_people_first_and_shows_all_scores_on_demand(app, compared):
+def test_a_run_leads_with_who_would_be_flagged_and_shows_all_scores_on_demand(app, compared):
     out, _, _ = compared
     run_dir = out / "rows" / "linear-A-s0"
     command = ["evaluate", "run", str(run_dir), "--split", "test-uniform", *FEW[2:]]
     few = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
-    assert few.exit_code == 0, said(few)
+    assert few.exit_code == 0, printed(few)
     result = json.loads((run_dir / "results" / "test-uniform.json").read_text())
     assert result["kind"] == "read"
     assert DECIDING_SCORE in result["left_out"]  # too few held-out actors for its p-values
     first = next(iter(result["scores"]))
     shares = [f"{100 * result['scores'][first][key]:.1f} %" for key in ("known_flagged", "novel_flagged")]
     sentence = f"test-uniform: {shares[0]} of known and {shares[1]} of novel people would be flagged as novel"
-    assert sentence in said(few)
-    counts = re.findall(r"(\d+) of (\d+)[,.]", said(few).partition("Flagged by novel action:")[2])
+    assert sentence in printed(few)
+    counts = re.findall(r"(\d+) of (\d+)[,.]", printed(few).partition("Flagged by novel action:")[2])
     assert counts
     assert all(int(num_flagged) <= int(num_people) for num_flagged, num_people in counts)
     assert max(map(len, few.stdout.splitlines())) <= 80
@@ -206,11 +206,11 @@ def test_a_run_is_told_in_numbers_for_people_first_and_shows_all_scores_on_deman
     assert "relu-pe" not in few.stdout.split()
     every = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
     assert [name for name in result["scores"] if name not in every.stdout] == []
-    assert "left out: vacuity" in said(every)
+    assert "left out: vacuity" in printed(every)
 
 
 @pytest.mark.parametrize(
-    ("folder", "options", "told"),
+    ("folder", "options", "message"),
     [
         ("none", [], "must be the folder of a run"),
         ("unfinished", [], "a finished run must have a card"),
@@ -220,8 +220,8 @@ def test_a_run_is_told_in_numbers_for_people_first_and_shows_all_scores_on_deman
         ("linear-A-s0", ["--set", "system=mule"], "system cannot be changed"),
     ],
 )
-def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
-    app, compared, tmp_path, folder, options, told
+def test_what_cannot_be_evaluated_is_reported_and_nothing_is_written(
+    app, compared, tmp_path, folder, options, message
 ):
     out, _, _ = compared
     run_dir = out / "rows" / folder
@@ -231,7 +231,7 @@ def test_what_cannot_be_evaluated_is_told_and_nothing_is_written(
     before = times_of(out), times_of(tmp_path)
     result = CliRunner().invoke(app, ["evaluate", "run", str(run_dir), *options, "--test-clips", "3"])
     assert result.exit_code == 2
-    assert told in said(result)
+    assert message in printed(result)
     assert (times_of(out), times_of(tmp_path)) == before
 
 

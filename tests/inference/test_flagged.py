@@ -2,8 +2,17 @@
 
 import numpy as np
 import pytest
+from made_films import settings_on, two_in_each_film, write_films
+from tiny_rows import tiny_experiment
 
-from mule.inference.flagged import BEST_KNOWN, deciding_score, flagged_by_action, headline_scores
+from mule.data.split.splits import ClassSets
+from mule.inference.flagged import (
+    BEST_KNOWN,
+    actions_left_out,
+    deciding_score,
+    flagged_by_action,
+    headline_scores,
+)
 from mule.inference.results import ScoreResult, SideResult
 from mule.inference.score_rules import PAPER_SCORES, SCORE_NAMES
 from mule.inference.sides import ActorTruth
@@ -48,3 +57,13 @@ def test_the_score_that_decides_is_that_of_watching_and_comes_first(kind, score)
     without = [name for name in SCORE_NAMES if name != score]
     assert deciding_score(result(kind, without)) is None
     assert headline_scores(result(kind, without)) == (*PAPER_SCORES, *BEST_KNOWN)
+
+
+def test_novel_actions_kept_for_choosing_are_named_where_others_are_reported(root, tmp_path):
+    table = two_in_each_film()
+    write_films(tmp_path, table, classes=ClassSets(("walk",), ("run",), ("fly",), ()))
+    experiment = tiny_experiment(tmp_path, data=settings_on(tmp_path))
+    assert actions_left_out(experiment) == ()  # nothing else could be reported
+    write_films(tmp_path, table, classes=ClassSets((), ("walk",), ("fly",), ("run",)))
+    assert actions_left_out(experiment) == ("fly",)
+    assert actions_left_out(tiny_experiment(root)) == ()

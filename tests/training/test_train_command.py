@@ -1,4 +1,4 @@
-"""`mule train` on the command line: what it says, and the code it ends with."""
+"""`mule train` on the command line: what it prints, and its exit code."""
 
 import pytest
 import typer
@@ -32,7 +32,7 @@ def run(app, *arguments):
     return CliRunner().invoke(app, ["train", *map(str, arguments)])
 
 
-def test_a_training_says_how_it_went_and_refuses_the_folder_the_second_time(app, experiment, tmp_path):
+def test_a_training_prints_its_progress_and_refuses_the_folder_the_second_time(app, experiment, tmp_path):
     first = run(app, experiment, "--out", tmp_path / "run")
     assert first.exit_code == 0, first.output
     assert "mAP of known actions" in first.output

@@ -147,8 +147,8 @@ def detect(
     require_table_suffix(out)
     clips = read_actor_table(table)
     finder = box_finder(detector, "", actor_score=score)
-    found, probed = opened_videos(clips.videos, videos, Fraction(30))
-    lacking = [*found.missing, *found.refused, *probed.unreadable]
+    files, probed = opened_videos(clips.videos, videos, Fraction(30))
+    lacking = [*files.missing, *files.refused, *probed.unreadable]
     if lacking:
         raise VideoError(
             f"{videos}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}."
@@ -156,7 +156,7 @@ def detect(
     with CountBar("detecting") as bar:
         detected = detected_actors(
             clips,
-            found.paths,
+            files.paths,
             lambda frame: finder(frame, key_time_s=0.0).detections,
             actor_score=finder.actor_score,
             on_progress=bar,
@@ -176,13 +176,13 @@ class _Report:
         self._most_shown = most_shown
         self.num_problems = 0
 
-    def add(self, problems: Sequence[str], *, num_untold: int = 0) -> None:
+    def add(self, problems: Sequence[str], *, num_more: int = 0) -> None:
         for problem in problems[: self._most_shown]:
             typer.echo(problem)
-        untold = num_untold + max(len(problems) - self._most_shown, 0)
-        if untold:
-            typer.echo(f"and {untold} more like these; --all shows them")
-        self.num_problems += len(problems) + num_untold
+        num_hidden = num_more + max(len(problems) - self._most_shown, 0)
+        if num_hidden:
+            typer.echo(f"and {num_hidden} more like these; --all shows them")
+        self.num_problems += len(problems) + num_more
 
     def read(self, read: Callable[[int], _Read]) -> _Read | None:
         """Return what is read, or None if it has problems, which are printed."""
@@ -191,7 +191,7 @@ class _Report:
         try:
             return read(self._most_shown)
         except RowProblems as problems:
-            self.add(problems.each, num_untold=problems.num_untold)
+            self.add(problems.each, num_more=problems.num_untold)
             return None
 
 
@@ -201,9 +201,9 @@ def opened_videos(
     """Find and open every video under a progress bar."""
     from mule.data.table.videos import find_videos, probe_videos
 
-    found = find_videos(names, folder)
+    files = find_videos(names, folder)
     with CountBar("opening videos") as bar:
-        return found, probe_videos(found.paths, on_progress=bar, image_rate=image_rate)
+        return files, probe_videos(files.paths, on_progress=bar, image_rate=image_rate)
 
 
 class _NamedVideos:
@@ -315,8 +315,8 @@ def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     )
     console.print(_histogram("actors per clip", "clips", counted.clips_with_actors, counted.actors_per_clip))
     if num_pairs and (pairs := counted.pairs()[:num_pairs]):
-        shown = RichTable("together", "and", title="classes of one actor at one time")
-        for name in ("rows", "of the first", "of the second"):
+        shown = RichTable("class", "other class", title="classes of one actor at the same time")
+        for name in ("rows", "share of class", "share of other"):
             shown.add_column(name, justify="right")
         for pair in pairs:
             shares = (f"{100 * share:.1f} %" for share in (pair.share_of_first, pair.share_of_second))

@@ -100,8 +100,8 @@ def from_ava(
         )
         write_actor_table(table, out)
     else:
-        found, report = boxes_from_ava(boxes, folder, split, videos=videos)
-        write_object_table(found, out)
+        objects, report = boxes_from_ava(boxes, folder, split, videos=videos)
+        write_object_table(objects, out)
     show(report, out)
 
 

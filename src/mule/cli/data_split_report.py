@@ -123,7 +123,9 @@ def _sets(split: "Split") -> list[str]:
     if sets.z3:
         halves = f"{len(sets.novel_choose)} to choose on, {len(sets.novel_report)} to report on"
         lines.append(f"{len(sets.z3)} are novel ({halves}).")
-    return [*lines, *([f"{len(sets.ignored)} are ignored."] if sets.ignored else [])]
+    if sets.ignored:
+        lines.append(f"{len(sets.ignored)} are ignored.")
+    return [*lines, *(["Z1 and Z2 are the paper's sets of taught actions."] if sets.z1 else [])]
 
 
 def _rules(rules: "Rules", *, is_open: bool) -> list[str]:
@@ -146,8 +148,10 @@ def _rules(rules: "Rules", *, is_open: bool) -> list[str]:
             }[rules.z1_at_test],
         ]
     val = f"{100 * rules.val_share:g} % for validation"
-    drawn = f"Sides were drawn by video: {val}, {100 * rules.test_share:g} % for test"
-    given = "Sides were given" + (f", but {val} were drawn" if rules.val_share else "")
+    drawn = f"Videos were divided at random: {val}, {100 * rules.test_share:g} % for test"
+    given = "The sides of videos were given" + (
+        f", but {val} were drawn at random" if rules.val_share else ""
+    )
     together = f"; groups ({rules.groups_from}) stay together" if rules.groups_from else ""
     return [*lines, (drawn if rules.sides == "drawn" else given) + together + "."]
 
@@ -159,7 +163,7 @@ def _actors(report: "SplitReport") -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     sides = [report.sides[side] for side in SIDES]
-    table.add_row("in its videos", *(str(side.actors) for side in sides))
+    table.add_row("in the videos", *(str(side.actors) for side in sides))
     for reason in dict.fromkeys(reason for side in sides for reason in side.lost):
         table.add_row(f"  {reason}: left out", *(_lost(side.lost.get(reason)) for side in sides))
     table.add_row("used", *(str(sum(side.used.values())) for side in sides), style="bold", end_section=True)
@@ -186,12 +190,14 @@ def _classes(report: "SplitReport") -> Table:
     from mule.data.split.splits import SIDES
 
     met = {each.action: each for each in report.leakage.met_in_pretraining}
-    table = Table("action", "table", *SIDES, title="Actors that do each action: in the table, and used")
+    table = Table(
+        "action", "table", *SIDES, title="Actors per action: in the table, and used for train, val and test"
+    )
     table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
     if report.leakage.num_pretraining_labels:
-        table.add_column("most like it in pre-training", overflow="fold")
+        table.add_column("closest pre-training label", overflow="fold")
     last = ""
     for each in report.classes:
         if last != each.set:
@@ -220,7 +226,7 @@ def _leakage(leakage: "Leakage", classes: "Sequence[SplitClassCounts]") -> list[
     novel = [each.action for each in classes if each.set.startswith("novel")]
     known = [each.action for each in classes if each.set in ("z1", "z2")]
     lines.append(
-        f"Actions like one of {leakage.num_pretraining_labels} labels of the pre-training: "
+        f"Actions similar to one of {leakage.num_pretraining_labels} pre-training labels: "
         f"{len(met.intersection(novel))} of {len(novel)} novel, {len(met.intersection(known))} of {len(known)} known."
     )
     if leakage.not_comparable:

@@ -115,8 +115,8 @@ def evaluate_run(
         if by == "look":
             raise typer.BadParameter("goes with --by track.", param_hint="--looks")
         for side in splits or sides_under_test(experiment):
-            found = judge_looks(run_dir, experiment, side, looks=looks, judging=judging, noted=noted)
-            show_looks.looks_table(side, found)
+            by_looks = judge_looks(run_dir, experiment, side, looks=looks, judging=judging, noted=noted)
+            show_looks.looks_table(side, by_looks)
         return
     results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=noted)
     from mule.inference.flagged import actions_left_out, flagged_in_run, headline_scores
@@ -155,12 +155,12 @@ def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping
     from mule.inference.flagged import deciding_score
 
     shares = {"known": result.scores[score].known_flagged, "novel": result.scores[score].novel_flagged}
-    told = " and ".join(f"{share:.1%} of {kind}" for kind, share in shares.items() if share is not None)
+    flagged = " and ".join(f"{share:.1%} of {kind}" for kind, share in shares.items() if share is not None)
     by = f"by {score}"
     if score == deciding_score(result):
         by += ", the score `mule watch` decides by"
     Console().print()
-    _say(f"{name}: {told.replace('%', ' %')} people would be flagged as novel ({by}).", style="bold")
+    _say(f"{name}: {flagged.replace('%', ' %')} people would be flagged as novel ({by}).", style="bold")
     if counts:
         each = ", ".join(
             f"{action} {count.num_flagged} of {count.num_people}" for action, count in counts.items()

@@ -9,7 +9,7 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.text import Text
 
-from mule.cli.printing import CountBar, positive
+from mule.cli.printing import CountBar, positive, require_files
 from mule.core.errors import MuleError, NotFinite, VideoError
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ def of_experiment(
 
     Training and evaluation compute missing maps themselves; this command computes those of every split beforehand.
     """
+    require_files(experiment, what="an experiment in TOML")
     from mule.core.config import load_experiment
 
     loaded = load_experiment(experiment, overrides or [])  # stops at a wrong file before torch is imported

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from mule.cli.printing import require_files
+
 if TYPE_CHECKING:
     from mule.training.monitor import Validation
     from mule.training.step import Progress as TrainingProgress
@@ -47,6 +49,7 @@ def train(
 
     To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT
     """
+    require_files(experiment, what="an experiment in TOML")
     from mule.core.config import load_experiment
 
     name = experiment.stem if system is None else f"{experiment.stem}_{system}"
