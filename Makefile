@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format docs bench walks deviations builtin setup clean
+.PHONY: demo test quick check format docs bench walks deviations results builtin setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -44,6 +44,9 @@ walks: $(READY)           ## how far it is from four commands to their aim: file
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations
+
+results: $(READY)         ## write docs/RESULTS.md and the table of the README from studies/results
+	$(BIN)/python -m studies.results
 
 builtin: $(READY)         ## make the built-in model anew
 	$(BIN)/python -m examples.make_builtin

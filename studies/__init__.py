@@ -1,1 +1,1 @@
-"""Studies around MULE: converters of single data sets, extra evaluations, and the results page. Not installed."""
+"""Studies around MULE: converters of data sets, evaluations, and the page of results. Not installed."""

@@ -1,4 +1,4 @@
-"""What the commands of the studies share. Wrong input ends in one sentence and exit code 2, as with `mule`."""
+"""What the commands of the studies share: options, error handling, and pages."""
 
 import shlex
 import sys
@@ -8,12 +8,47 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.printing import without_place
+from mule.cli.data import ImageRate
+from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file
+from mule.cli.data_from import show as show_conversion
+from mule.cli.evaluate_run import print_results
+from mule.cli.printing import CountBar, noted, positive, print_sheet, without_place
+from mule.cli.show_looks import looks_in_words, looks_table
 from mule.core.errors import MuleError
 from mule.core.files import write_file
+from mule.inference.table_actors import outputs_in_table
+from mule.training.experiments import experiment_of
+
+__all__ = [  # what the studies use of the command line of the package, and what they add to it
+    "CountBar",
+    "Docs",
+    "Every",
+    "Fps",
+    "ImageRate",
+    "KeepUnlabelled",
+    "Out",
+    "Resamples",
+    "Scores",
+    "Settings",
+    "Size",
+    "Video",
+    "experiment_of",
+    "looks_in_words",
+    "looks_table",
+    "noted",
+    "outputs_in_table",
+    "positive",
+    "print_results",
+    "print_sheet",
+    "require_one_file",
+    "run",
+    "show_conversion",
+    "write_page",
+]
 
 Scores = Annotated[
-    list[str] | None, typer.Option("--score", metavar="NAME", help="A novelty score. Repeatable. [all]")
+    list[str] | None,
+    typer.Option("--score", metavar="NAME", help="A novelty score. Repeatable; default: all."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -35,7 +70,7 @@ def run(app: typer.Typer, module: str) -> None:
 
 
 def write_page(path: Path, title: str, intro: str, sections: Mapping[str, str], *, module: str) -> None:
-    """Write a page in Markdown: a title, the command that made the page, an introduction, and sections by heading."""
+    """Write a Markdown page: title, the command that made it, introduction, sections by heading."""
     arguments = [without_place(each) for each in sys.argv[1:]]
     command = " ".join(
         [f"python -m {module}", *(shlex.quote(each) if " " in each else each for each in arguments)]

@@ -42,7 +42,8 @@ def read_variants() -> dict[str, Variant]:
 @app.command()
 def variants(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Variants to write. [list all]")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Variants to write; without names, list all."),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for NAME.toml.")] = Path(
         "runs/experiments"

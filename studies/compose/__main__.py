@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.data import ImageRate
-from mule.cli.printing import CountBar
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Split, read_split, write_split
 from mule.data.table.name_files import read_names, read_pairs
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos
-from studies.commands import run
+from studies.commands import CountBar, ImageRate, run
 from studies.compose.composites import Composite, Sources, draw_composites, sources_of
 from studies.compose.sides import Drawing, draw_in_sides, split_of_composites
 from studies.compose.videos import write_composites
@@ -36,7 +34,8 @@ def compose(
         ),
     ],
     clips: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of composites. [as many as possible]")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of composites; default: as many as possible."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed: decides which clips share a composite.")] = 0,
     uses: Annotated[int, typer.Option(min=1, help="Use each clip in at most this many composites.")] = 1,
@@ -61,14 +60,16 @@ def compose(
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.5, help="Longest composite. [as long as all tiles last]")
+        float | None, typer.Option(min=0.5, help="Longest composite; default: as long as all tiles last.")
     ] = None,
     image_rate: ImageRate = Fraction(30),
 ) -> None:
     """Place clips of one actor side by side: scenes of several actors, each with their own labels.
 
-    All tiles get the height of the lowest one. They are aligned at their key times, play at the frame rate of the first
-    tile, and last as long as every tile does. Two tiles never come from one video. The same seed gives the same composites.
+    All tiles get the height of the lowest one. They are aligned at their
+    key times, play at the frame rate of the first tile, and last as long as
+    every tile does. Two tiles never come from one video. The same seed
+    gives the same composites.
     """
     if split is not None and (only is not None or clips is not None):
         raise typer.BadParameter(
@@ -109,8 +110,8 @@ def _compose(
     made = _written(table, composites, out)
     length_s = float(sum(composite.length_s for composite in made))
     typer.echo(
-        f"{len(made)} composites of {drawing.num_tiles} tiles, {length_s:.1f} s, from {len(sources.usable)} clips, each "
-        f"used at most {drawing.max_uses} times (seed {drawing.seed}): {out}"
+        f"{len(made)} composites of {drawing.num_tiles} tiles, {length_s:.1f} s, from {len(sources.usable)} "
+        f"clips, each used at most {drawing.max_uses} times (seed {drawing.seed}): {out}"
     )
     return len(made) == len(composites)
 
@@ -127,8 +128,8 @@ def _compose_in_sides(
     write_split(composed_split, out / "split.toml")
     numbers = ", ".join(f"{len(getattr(composed_split.videos, side))} {side}" for side in drawn)
     typer.echo(
-        f"{len(made)} composites of {drawing.num_tiles} tiles ({numbers}), each clip used at most {drawing.max_uses} "
-        f"times (seed {drawing.seed}), and split.toml: {out}"
+        f"{len(made)} composites of {drawing.num_tiles} tiles ({numbers}), each clip used at most "
+        f"{drawing.max_uses} times (seed {drawing.seed}), and split.toml: {out}"
     )
     return len(made) == len(composites)
 

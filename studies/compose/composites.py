@@ -1,12 +1,12 @@
-"""Clips of one actor each, side by side: a scene of several actors in real pixels, with a label set for each.
+"""Clips of one actor side by side: a scene of several actors in real pixels, each with their own labels.
 
-    ┌───────┬─────────┬─────┐   Sources are clips with a single row: one actor, whose labels are all there is to know.
-    │ tile 1│  tile 2 │  3  │   Tiles have one height, that of the lowest; each keeps its shape.
-    └───────┴─────────┴─────┘   Tiles begin so that their key times fall together: that is the composite's key time.
+    ┌───────┬─────────┬─────┐   Sources are clips with a single row: one actor with all of its labels.
+    │ tile 1│  tile 2 │  3  │   All tiles get the height of the lowest; each keeps its shape.
+    └───────┴─────────┴─────┘   Tiles are aligned at their key times: the key time of the composite.
 
-The composite has the frame rate of its first tile; of the others the frames on screen at those times are shown. It
-is as long as every tile goes, before and after the key time: nothing is repeated or held. A row without a box gets
-the whole tile, a row without a time the middle of its video.
+The composite plays at the frame rate of its first tile; other tiles show the frame on screen at each of these
+times. It lasts as long as every tile does, before and after the key time: no frame is repeated or held. A row
+without a box gets the whole tile, a row without a time the middle of its video.
 """
 
 import csv
@@ -26,12 +26,12 @@ from mule.data.table.videos import VideoOnDisk
 from mule.video.clips import SAME_INSTANT_S, exact
 
 LEAST_LENGTH_S = Fraction(1, 2)
-"""Nearer than half of this to an end of its video, a key time leaves too little to show; such clips are not used."""
+"""Clips whose key time is closer than half of this to an end of the video are not used."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A clip of one actor: its row in the table, and how much there is to show before and after its key time."""
+    """A clip of one actor: its row in the table, and the time before and after its key time."""
 
     row: int
     video: VideoOnDisk
@@ -39,12 +39,12 @@ class Source:
     before_s: Fraction
     after_s: Fraction
     group: str
-    """What two tiles must not share: the video, or the film, scene or camera it belongs to."""
+    """What two tiles must not share: the video, or its film, scene or camera."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The clips that can be tiles, and how many cannot, by reason."""
+    """The clips that can be tiles, and the number that cannot, by reason."""
 
     usable: tuple[Source, ...]
     left_out: Mapping[str, int]
@@ -52,34 +52,34 @@ class Sources:
 
 @dataclass(frozen=True)
 class Composite:
-    """What one composite is made of, from left to right."""
+    """The tiles of a composite, from left to right."""
 
     name: str
     tiles: tuple[Source, ...]
 
     @property
     def key_time_s(self) -> Fraction:
-        """The time at which every tile is at its own key time."""
+        """The time when every tile is at its own key time."""
         return min(tile.before_s for tile in self.tiles)
 
     @property
     def length_s(self) -> Fraction:
-        """As long as every tile goes."""
+        """The time that all tiles last."""
         return self.key_time_s + min(tile.after_s for tile in self.tiles)
 
     @property
     def frame_rate(self) -> Fraction:
-        """That of the first tile."""
+        """The frame rate of the first tile."""
         return self.tiles[0].video.frame_rate
 
     @property
     def num_frames(self) -> int:
-        """Frames that begin and end within the length, at least one."""
+        """The number of frames within the length, at least one."""
         return max(int((self.length_s + SAME_INSTANT_S) * self.frame_rate), 1)
 
     @property
     def tile_sizes(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of each tile: even, as video files want them, and none enlarged in height."""
+        """Rows and columns of each tile: even numbers, as video files need; no tile gets taller."""
         rows = max(min(tile.video.rows for tile in self.tiles) // 2 * 2, 2)
         shapes = [Fraction(tile.video.cols, tile.video.rows) for tile in self.tiles]
         return tuple((rows, max(round(rows * shape / 2) * 2, 2)) for shape in shapes)
@@ -93,17 +93,17 @@ def sources_of(
     group_of: Mapping[str, str] | None = None,
     max_length_s: float | None = None,
 ) -> Sources:
-    """The clips of a table that can be tiles.
+    """Return the clips of a table that can be tiles.
 
     Args:
         table: the actors.
-        videos: those that can be read, by name.
-        only: if given, the videos that may be used: one side of a split.
-        group_of: if given, the group of each video; tiles then come from different groups.
-        max_length_s: how much of a video is shown at most, half of it on either side of the key time.
+        videos: the readable videos by name.
+        only: use only these videos, such as one side of a split.
+        group_of: the group of each video; tiles of a composite come from different groups.
+        max_length_s: show at most this much of a video, half of it on either side of the key time.
 
     Raises:
-        RangeError: `only` names a video that the table does not, or a video has no group.
+        RangeError: `only` names a video that is not in the table, or a video has no group.
     """
     _require_names(table.videos, only, group_of)
     first, clip = table.clips()
@@ -113,7 +113,7 @@ def sources_of(
     left_out: dict[str, int] = {}
     for row, name in enumerate(table.video_names):
         if only is not None and name not in only:
-            found = "of videos that were not to be used"
+            found = "of videos that are not in --only"
         elif not is_single[row]:
             found = "of several actors"
         else:
@@ -135,14 +135,14 @@ def draw_composites(
     num_composites: int | None = None,
     max_uses: int = 1,
 ) -> list[Composite]:
-    """Which clips stand side by side: drawn by the seed, never two of one group, none more often than `max_uses`.
+    """Draw the clips of each composite: never two of one group, and each at most `max_uses` times.
 
     Args:
         sources: the clips to draw from.
-        num_tiles: clips in each composite.
+        num_tiles: clips per composite.
         seed: the same seed and clips give the same composites.
-        num_composites: how many; None makes as many as are found.
-        max_uses: how many composites a clip may be part of.
+        num_composites: the number of composites; None makes as many as possible.
+        max_uses: use a clip in at most this many composites.
 
     Raises:
         RangeError: there are not enough clips.
@@ -157,9 +157,9 @@ def draw_composites(
         drawn[frozenset(tile.row for tile in tiles)] = tiles
     if not drawn or (num_composites is not None and len(drawn) < num_composites):
         raise RangeError(
-            f"{num_composites or 'some'} composites of {num_tiles} tiles need as many clips of one actor, of "
+            f"{num_composites or 'some'} composites of {num_tiles} tiles need enough clips of one actor from "
             f"different videos or groups, each used at most {max_uses} times; {len(sources)} clips give "
-            f"{len(drawn)}. Ask for fewer, or let clips be used more often."
+            f"{len(drawn)}. Ask for fewer composites, or use clips more often (--uses)."
         )
     digits = len(str(len(drawn)))
     return [
@@ -169,7 +169,7 @@ def draw_composites(
 
 
 def composite_table(table: ActorTable, composites: Sequence[Composite]) -> ActorTable:
-    """A row for each tile: its box where the tile now is, its own labels, its place from the left as actor_id."""
+    """Return a row per tile: its box in the composite, its labels, its place from the left as actor_id."""
     rows = [tile.row for composite in composites for tile in composite.tiles]
     per_composite = [len(composite.tiles) for composite in composites]
     boxes = [_moved_boxes(table, composite) for composite in composites]
@@ -185,7 +185,7 @@ def composite_table(table: ActorTable, composites: Sequence[Composite]) -> Actor
 
 
 def write_sources(path: Path, table: ActorTable, composites: Sequence[Composite]) -> None:
-    """Where each tile comes from: composite, tile, and the video, row (from 1) and key time of its clip."""
+    """Write the source of each tile: composite, tile, and video, row (from 1) and key time of its clip."""
     write_file(path, lambda unfinished: _write_sources(unfinished, table, composites))
 
 
@@ -206,9 +206,7 @@ def _require_names(
 ) -> None:
     unknown = sorted(set(only or ()) - set(videos))
     if unknown:
-        raise RangeError(
-            f"videos to be used must be in the table; {', '.join(map(repr, unknown[:5]))} are not."
-        )
+        raise RangeError(f"videos to use must be in the table; {', '.join(map(repr, unknown[:5]))} are not.")
     without = [] if group_of is None else [video for video in videos if video not in group_of]
     if without:
         raise RangeError(f"every video must have a group; {', '.join(map(repr, without[:5]))} have none.")
@@ -232,7 +230,7 @@ def _source(
 
 
 class _Pool:
-    """Clips in the order they are to be used, from the last to the first; a group gives one tile to a composite."""
+    """Clips in the order of use, from last to first; a group gives a composite at most one tile."""
 
     def __init__(self, sources: list[Source], num_tiles: int) -> None:
         self._sources = sources
@@ -241,13 +239,13 @@ class _Pool:
         self._largest = max(self._sizes.values(), default=0)
 
     def most_composites(self) -> int:
-        """How many there can be, but for the rule that no two are alike."""
+        """Return the largest possible number, before identical composites are excluded."""
         sizes = np.array(list(self._sizes.values()), dtype=np.int64)
         numbers = range(int(sizes.sum()) // self._num_tiles, 0, -1)
         return next((n for n in numbers if np.minimum(sizes, n).sum() >= n * self._num_tiles), 0)
 
     def draw(self, num_left: int, drawn: Collection[frozenset[int]]) -> tuple[Source, ...] | None:
-        """The next clips that fit together, taken out of the pool; None if there are none."""
+        """Take the next clips that fit together out of the pool; None if there are none."""
         full, num_full = self._groups_to_use(num_left)
         num_any = self._num_tiles - num_full
         chosen: dict[str, int] = {}
@@ -264,9 +262,9 @@ class _Pool:
         return None
 
     def _groups_to_use(self, num_left: int) -> tuple[set[str], int]:
-        """Groups with a clip for each composite that is left, and how many of them the next one must use.
+        """Return groups with a clip for every remaining composite, and how many the next one must use.
 
-        If more are passed over than there are clips to spare, the last composites would lack groups.
+        Skipping more groups than there are spare clips would leave the last composites without enough groups.
         """
         if num_left > self._largest:
             return set(), 0

@@ -1,7 +1,7 @@
-"""Composites inside each side of a split: tiles of one composite are of one side, and the split goes on with them.
+"""Composites within each side of a split: all tiles of a composite come from one side.
 
-Only actors that the split uses become tiles. What training and validation leave out, actors with a novel action above
-all, is then not even beside those that are used. At test known and novel actors may stand side by side.
+Only actors that the split uses become tiles, so actors with a novel action never appear in training or
+validation. At test time, known and novel actors can share a composite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from studies.compose.composites import Composite, Sources, draw_composites
 
 @dataclass(frozen=True)
 class Drawing:
-    """How composites are drawn: as `draw_composites` says, from each side alike."""
+    """How composites are drawn from each side; see `draw_composites`."""
 
     num_tiles: int
     seed: int = 0
@@ -24,10 +24,10 @@ class Drawing:
 
 
 def draw_in_sides(sources: Sources, sides: OpenSetSides, drawing: Drawing) -> dict[Side, list[Composite]]:
-    """As many composites as each side gives, named after their side. A side without actors has none.
+    """Draw as many composites as each side allows, named after their side. A side without actors has none.
 
     Raises:
-        RangeError: a side has actors, but not enough for one composite.
+        RangeError: a side has actors, but too few for one composite.
     """
     rows = {side: set(getattr(sides, side).rows.tolist()) for side in SIDES}
     return {side: _drawn(side, sources, rows[side], drawing) for side in SIDES if rows[side]}
@@ -47,13 +47,14 @@ def _drawn(side: Side, sources: Sources, rows: set[int], drawing: Drawing) -> li
 def split_of_composites(
     split: Split, composed: ActorTable, composites: Mapping[Side, Sequence[Composite]], *, num_tiles: int
 ) -> Split:
-    """The split of the table that composites make: the same actions and rules, composites on the side of their tiles.
+    """Return the split of a table of composites, each on the side of its tiles; actions and rules stay.
 
     Args:
-        split: of the table that tiles come from.
-        composed: the table of composites, as it was read back from its file.
-        composites: by side; those that could not be made are not in `composed`, nor in the split.
-        num_tiles: clips in each composite.
+        split: the split of the table that tiles come from.
+        composed: the table of composites, read back from its file.
+        composites: the composites of each side; those missing from `composed` could not be made and are left
+            out.
+        num_tiles: clips per composite.
     """
     there = set(composed.videos)
     names = {

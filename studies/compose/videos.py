@@ -1,4 +1,4 @@
-"""Composites as video files: tiles decoded side by side, scaled to one height, encoded together."""
+"""Composites as video files: tiles are decoded together, scaled to one height and encoded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,21 +26,21 @@ def write_composites(
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
-    """A data set of composites: `videos/`, `labels.csv`, `sources.csv`; those that could not be made, and why.
+    """Write composites as `videos/`, `labels.csv` and `sources.csv`; return the failed ones with reasons.
 
-    A video that ends before it says it does spoils its composite: a frame held to the end would not be real pixels.
+    A composite fails if a video ends before its stated end: a repeated last frame would not be real video.
 
     Raises:
-        VideoError: the folder holds something already.
+        VideoError: the folder is not empty.
         AnnotationError: a table cannot be written.
     """
     videos = folder / "videos"
     if folder.is_dir() and any(folder.iterdir()):
-        raise VideoError(f"{folder}: composites must go to a folder of their own; there is something in it.")
+        raise VideoError(f"{folder}: must be a new or empty folder; it has files in it.")
     try:
         videos.mkdir(parents=True)
     except OSError as error:
-        raise VideoError(f"{videos}: the folder must be made; {error.strerror}.") from None
+        raise VideoError(f"{videos}: the folder cannot be created; {error.strerror}.") from None
     failed: dict[str, str] = {}
     for number, composite in enumerate(composites, start=1):
         try:
@@ -56,10 +56,10 @@ def write_composites(
 
 
 def write_composite(composite: Composite, path: Path) -> None:
-    """The composite as a video file.
+    """Write a composite as a video file.
 
     Raises:
-        VideoError: a tile cannot be read as far as it is to be shown, or the file cannot be written.
+        VideoError: a tile ends too early, or the file cannot be written.
     """
     sizes = composite.tile_sizes
     size = (sizes[0][0], sum(cols for _, cols in sizes))
@@ -76,7 +76,7 @@ def write_composite(composite: Composite, path: Path) -> None:
 def _tile_frames(
     tile: Source, composite: Composite, size: tuple[int, int]
 ) -> Iterator[UInt8[Tensor, "frames channels rows cols"]]:
-    """The frames on screen in the tile's own video at the composite's times, some at a time."""
+    """Yield the frames of a tile at the times of the composite, in chunks."""
     begin_s = tile.key_time_s - composite.key_time_s
     times = [begin_s + number / composite.frame_rate for number in range(composite.num_frames)]
     parts = [tuple(times[at : at + _FRAMES_AT_A_TIME]) for at in range(0, len(times), _FRAMES_AT_A_TIME)]
@@ -88,5 +88,5 @@ def _tile_frames(
         yield F.interpolate(clip.frames, size=size, mode="bilinear", antialias=True)
     if num_read < len(parts):
         raise VideoError(
-            f"{tile.video.path}: a tile must be shown to {float(times[-1]):g} s; the video ends before."
+            f"{tile.video.path}: must last at least {float(times[-1]):g} s to fill its tile; it ends earlier."
         )

@@ -7,11 +7,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from mule.cli.data_from import Every, Fps, KeepUnlabelled, Out, Size, Video, require_one_file, show
-from mule.cli.printing import positive
 from mule.data.convert.conversion import ActionRule, BoxSettings
 from mule.data.table.writing import write_actor_table
-from studies.commands import run
+from studies.commands import (
+    Every,
+    Fps,
+    KeepUnlabelled,
+    Out,
+    Size,
+    Video,
+    positive,
+    require_one_file,
+    run,
+    show_conversion,
+)
 from studies.convert.airtlab import LABELS, actors_from_airtlab, read_takes, write_takes
 from studies.convert.caviar import actors_from_caviar, write_sequences
 from studies.convert.jhmdb import actors_from_jhmdb
@@ -54,7 +63,7 @@ def from_jhmdb(
     """Convert J-HMDB: one person per clip. Split by film with --groups DIR/videos.csv:source_group."""
     table, report = actors_from_jhmdb(folder, with_tags=tags)
     write_actor_table(table, out)
-    show(report, out)
+    show_conversion(report, out)
 
 
 @app.command("from-airtlab")
@@ -80,7 +89,7 @@ def from_airtlab(
     if groups is not None:
         write_takes(groups, read_takes(folder / LABELS), block_scenes=block)
     write_actor_table(table, out)
-    show(report, out)
+    show_conversion(report, out)
 
 
 @app.command("from-caviar")
@@ -91,7 +100,7 @@ def from_caviar(
     out: Out,
     kind: Annotated[
         list[CaviarKind] | None,
-        typer.Option(help="Use only this kind of label as actions. Repeatable. [all]"),
+        typer.Option(help="Use only this kind of label as actions. Repeatable; default: all."),
     ] = None,
     every: Every = None,
     fps: Fps = None,
@@ -109,7 +118,7 @@ def from_caviar(
     if groups is not None:
         write_sequences(groups, table.videos)
     write_actor_table(table, out)
-    show(report, out)
+    show_conversion(report, out)
 
 
 if __name__ == "__main__":

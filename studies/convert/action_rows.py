@@ -1,6 +1,6 @@
-"""Files with a row for each box and action: `video, time_s, x1, y1, x2, y2, action, person_id`.
+"""Files with one row per box and action: `video, time_s, x1, y1, x2, y2, action, person_id`.
 
-Boxes are fractions of the frame. Rows of one person at one time are one actor with several actions.
+Boxes are fractions of the frame. Rows of one person at one time form one actor with several actions.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ _NAMES = ("video", "action", "person_id")
 
 
 class PlacedRow(NamedTuple):
-    """An actor at one time, and the line on which it appears first."""
+    """An actor at one time, and the line where it first appears."""
 
     line: int
     row: TableRow
 
 
 class ActionRows(NamedTuple):
-    """What a file holds: its actors, in order of appearance, and how many rows they were."""
+    """The actors of a file in order of appearance, and the number of rows they took."""
 
     actors: list[PlacedRow]
     num_read: int
 
 
 def read_action_rows(path: Path, problems: Problems) -> ActionRows:
-    """The actors of a file; all that is wrong with its rows is noted, and such rows are left out."""
+    """Read the actors of a file; rows with problems are reported to `problems` and left out."""
     joined: dict[tuple[str, float, str], PlacedRow] = {}
     num_read = 0
     for line, row in _sound_rows(path, problems):
@@ -68,11 +68,11 @@ def _sound_rows(path: Path, problems: Problems) -> Iterator[tuple[int, TableRow]
 
 
 def _boxes(columns: NamedColumns, problems: Problems) -> Float[np.ndarray, "rows 4"]:
-    """The boxes; what is none is a problem, and NaN in the result."""
+    """The boxes; an invalid one is reported and becomes NaN."""
     texts = [columns.texts[name] for name in BOX_COLUMNS]
     boxes = np.stack([numbers(each) for each in texts], axis=1)
     x1, y1, x2, y2 = boxes.T
-    is_box = (x1 >= 0) & (x1 < x2) & (x2 <= 1) & (y1 >= 0) & (y1 < y2) & (y2 <= 1)  # never, where one is NaN
+    is_box = (x1 >= 0) & (x1 < x2) & (x2 <= 1) & (y1 >= 0) & (y1 < y2) & (y2 <= 1)  # False where one is NaN
     problems.add_where(
         ~is_box,
         columns.lines,
@@ -87,7 +87,7 @@ def _boxes(columns: NamedColumns, problems: Problems) -> Float[np.ndarray, "rows
 def _problem_of_joining(first: PlacedRow, row: TableRow) -> str | None:
     who = f"{shown(row.actor)} at {row.time_s:g} s of {shown(row.video)}"
     if row.actions <= first.row.actions:
-        return f"an action of a person must come once; {who} has {shown(*row.actions)} already"
+        return f"a person must have each action once; {who} has {shown(*row.actions)} twice"
     if row.box_xyxy_unit != first.row.box_xyxy_unit:
-        return f"a person must have one box at a time; {who} has another one in line {first.line}"
+        return f"a person must have one box at a time; {who} has another box in line {first.line}"
     return None

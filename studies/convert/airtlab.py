@@ -1,11 +1,12 @@
-"""AIRTLab: staged scenes of two to four people, each filmed by two cameras, with the actions of the whole clip.
+"""AIRTLab: staged scenes of two to four people, filmed by two cameras, labelled per clip.
 
-    labels.csv   video, scene, camera, actions        actions are separated by `;`, a scene reads like violent-12
+    labels.csv   video, scene (such as violent-12), camera, actions (separated by `;`)
     clips/       the videos
 
-Nobody said who does what, so rows are without boxes: the whole frame acts, as in Charades. A scene must not lie on two
-sides of a split. Takes of one action were filmed in a row, so scenes with near numbers are alike in more than their
-action; blocks of consecutive scenes that stay together keep this from telling known from novel.
+Labels do not say who does what, so rows have no boxes: the whole frame acts, as in Charades. A scene must
+stay on one side of a split. Takes of one action were filmed in a row, so scenes with close numbers share more
+than their action. Keep blocks of consecutive scenes together, so that this does not separate known from
+novel.
 """
 
 import csv
@@ -41,11 +42,11 @@ Rows = Literal["video", "middle", "clips"]
 
 
 class Take(NamedTuple):
-    """One clip: a scene as one camera saw it."""
+    """One clip: a scene filmed by one camera."""
 
     video: str
     kind: str
-    """What comes before the number of the scene: violent or non-violent."""
+    """The part of the scene's name before its number: violent or non-violent."""
     scene: int
     camera: str
     actions: frozenset[str]
@@ -54,17 +55,18 @@ class Take(NamedTuple):
 def actors_from_airtlab(
     folder: Path, rows: Rows = "video", *, period_s: Fraction = Fraction(1)
 ) -> tuple[ActorTable, ConversionReport]:
-    """The clips as rows without boxes; every row of a clip has all its actions.
+    """Return the clips as rows without boxes; every row of a clip has all actions of the clip.
 
     Args:
-        folder: with `labels.csv` and, unless rows are of whole videos, `clips`.
-        rows: `video` is a row without a time, from which training draws clips; `middle` the moment in the middle, as a
-            frozen backbone needs it; `clips` key times S, 2S, … before the end, or the middle if there are none.
+        folder: a folder with `labels.csv` and, unless rows stand for whole videos, `clips`.
+        rows: `video` gives a row without a time, from which training draws clips; `middle` a row for the
+            middle of the video, as a frozen backbone needs; `clips` rows at times S, 2S, … before the end, or
+            the middle if there are none.
         period_s: S.
 
     Raises:
-        AnnotationError: all that is wrong with the file, by line.
-        VideoError: videos are missing, cannot be read, or do not state their length.
+        AnnotationError: the file has problems; the message names all of them by line.
+        VideoError: a video is missing, cannot be read, or does not state its length.
     """
     takes = read_takes(folder / LABELS)
     length_s = {} if rows == "video" else lengths_s(folder / CLIPS, [take.video for take in takes])
@@ -80,7 +82,7 @@ def actors_from_airtlab(
 
 
 def read_takes(path: Path) -> list[Take]:
-    """The rows of `labels.csv`."""
+    """Read the rows of `labels.csv`."""
     problems = Problems(path)
     takes: list[Take] = []
     line_of: dict[str, int] = {}
@@ -92,14 +94,15 @@ def read_takes(path: Path) -> list[Take]:
                 takes.append(take)
             if line_of.setdefault(video.strip(), line) != line:
                 problems.add(
-                    line, f"a video must have one row; {shown(video)} is in line {line_of[video.strip()]}"
+                    line,
+                    f"a video must have one row; {shown(video)} is also in line {line_of[video.strip()]}",
                 )
     problems.raise_if_any()
     return takes
 
 
 def write_takes(path: Path, takes: Iterable[Take], *, block_scenes: int = BLOCK_SCENES) -> None:
-    """What splits go by, as `video, scene, camera, block`: a block is so many scene numbers in a row."""
+    """Write the groups of each video: scene, camera and block, which spans `block_scenes` scene numbers."""
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -119,36 +122,36 @@ def _take(video: str, scene: str, camera: str, actions: str, line: int, problems
     if not video or not camera:
         wrong.append("video and camera must not be empty")
     if found is None or not int(found[2]):
-        wrong.append(f"scene must read like 'violent-12', numbers from 1; got {shown(scene)}")
+        wrong.append(f"scene must be named like 'violent-12', with a number from 1; got {shown(scene)}")
     if "" in names or len(set(names)) < len(names):
-        wrong.append(f"actions must be names, each once, between semicolons; got {shown(actions)}")
+        wrong.append(f"actions must be distinct names separated by semicolons; got {shown(actions)}")
     for what in wrong:
         problems.add(line, what)
     return None if wrong or found is None else Take(video, found[1], int(found[2]), camera, frozenset(names))
 
 
 def lengths_s(folder: Path, videos: Sequence[str]) -> dict[str, Fraction]:
-    """The length of each video in the folder.
+    """Return the length of each video in the folder.
 
     Raises:
-        VideoError: some are missing, cannot be read, or do not state their length.
+        VideoError: a video is missing, cannot be read, or does not state its length.
     """
     found = find_videos(videos, folder)
     probed = probe_videos(found.paths)
     unstated = [name for name, video in probed.readable.items() if video.length_s is None]
     wrong = {
-        **dict.fromkeys(found.missing, "is not there"),
+        **dict.fromkeys(found.missing, "is missing"),
         **found.refused,
         **probed.unreadable,
         **dict.fromkeys(unstated, "does not state its length"),
     }
     if wrong:
-        told = "; ".join(
+        reasons = "; ".join(
             f"{name}: {why.removesuffix('.')}" for name, why in list(wrong.items())[:NAMES_SHOWN]
         )
         raise VideoError(
-            f"{folder}: to choose moments inside videos the length of each must be known; of {len(videos)} videos "
-            f"{len(wrong)} have none ({told}). Fetch them, or take whole videos (--rows video)."
+            f"{folder}: the length of every video must be known to place rows within it; {len(wrong)} of "
+            f"{len(videos)} videos have none ({reasons}). Add the videos, or use whole videos (--rows video)."
         )
     return {
         name: Fraction(video.length_s or 0).limit_denominator(1_000_000)

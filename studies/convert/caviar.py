@@ -1,9 +1,9 @@
-"""CAVIAR: people in a lobby, followed frame by frame, each with a movement, a role, a context and a situation.
+"""CAVIAR: people in a lobby, tracked frame by frame, each with a movement, a role, a context and a situation.
 
-    *.xml   the ground truth as published (CVML), one file per sequence, boxes in pixels by their centres
-    *.csv   a row for each box and label, as `action_rows` reads them, with labels like `movement:walking`
+    *.xml   the published ground truth (CVML), one file per sequence, boxes in pixels given by their centres
+    *.csv   one row per box and label, as `action_rows` reads them, with labels like `movement:walking`
 
-Several people are in view and each has several labels. What is said of a group counts for each of its members, as
+Several people are in view and each has several labels. Labels of a group apply to each of its members, as
 `group_movement`, `group_role`, `group_context` and `group_situation`.
 """
 
@@ -36,7 +36,7 @@ FRAME_RATE = Fraction(25)
 SIZE_PX = (384, 288)
 LABELS = ("movement", "role", "context", "situation")
 KINDS = (*LABELS, *(f"group_{name}" for name in LABELS))
-"""What is said of an actor, of itself and of its group."""
+"""The kinds of labels of an actor, and of its group."""
 KIND_MARK = ":"
 
 _RUN = re.compile(r"(.+?)_\d+_\d+(\.\w+)?")
@@ -44,20 +44,20 @@ _BOX = ("xc", "yc", "w", "h")
 
 
 def actors_from_caviar(paths: Sequence[Path], settings: BoxSettings) -> tuple[ActorTable, ConversionReport]:
-    """The actors of CAVIAR files; an action is a label with its kind, as `context:browsing`.
+    """Return the actors of CAVIAR files; an action is a label with its kind, such as `context:browsing`.
 
     Args:
-        paths: `.xml` files, each a video called as the file unless the settings name it, or `.csv` files.
-        settings: `actions.attributes` are the kinds that count. Frame rate and size are those of CAVIAR unless said.
+        paths: `.xml` files, each a video named like the file unless the settings name it, or `.csv` files.
+        settings: `actions.attributes` are the kinds to use. Frame rate and size default to those of CAVIAR.
 
     Raises:
-        AnnotationError: all that is wrong with a file, by line.
+        AnnotationError: a file has problems; the message names all of them by line.
     """
     return table_and_report([(path, _sightings(path, settings)) for path in paths], "boxes")
 
 
 def sequence_of(video: str) -> str:
-    """The sequence a part was cut from: parts are called by their first and last frame.
+    """Return the sequence that a part was cut from; the names of parts end in their first and last frame.
 
     >>> sequence_of("Fight_OneManDown1_0234_0304.mp4"), sequence_of("Walk1.mpg")
     ('Fight_OneManDown1', 'Walk1')
@@ -67,7 +67,7 @@ def sequence_of(video: str) -> str:
 
 
 def write_sequences(path: Path, videos: Iterable[str]) -> None:
-    """What splits go by, as `video, sequence`: parts of one sequence show the same people."""
+    """Write the sequence of each video, `video, sequence`: parts of one sequence show the same people."""
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -85,9 +85,7 @@ def _sightings(path: Path, settings: BoxSettings) -> Sightings:
         case ".xml":
             return _of_frames(path, settings)
         case other:
-            raise AnnotationError(
-                f"{path}: ground truth of CAVIAR must be a .xml or a .csv file; got {other!r}."
-            )
+            raise AnnotationError(f"{path}: CAVIAR annotations must be a .xml or .csv file; got {other!r}.")
 
 
 def _of_rows(path: Path, settings: BoxSettings) -> Sightings:
@@ -98,7 +96,7 @@ def _of_rows(path: Path, settings: BoxSettings) -> Sightings:
         for action in sorted(row.actions):
             kind, mark, label = action.partition(KIND_MARK)
             if kind not in KINDS or not mark or not label:
-                problems.add(line, f"a label must read like 'movement:walking'; got {shown(action)}")
+                problems.add(line, f"a label must look like 'movement:walking'; got {shown(action)}")
             else:
                 labels.setdefault(kind, []).append(action)
         sightings.add(
@@ -123,7 +121,7 @@ def _of_frames(path: Path, settings: BoxSettings) -> Sightings:
 
 
 class _Thing:
-    """An object or a group of one frame."""
+    """An object or a group in one frame."""
 
     def __init__(self, line: int, name: str) -> None:
         self.line, self.name = line, name
@@ -134,7 +132,7 @@ class _Thing:
 
 
 class _Document:
-    """The objects of a file, gathered frame by frame while the parser reads it."""
+    """Collects the objects of a file frame by frame while the parser reads it."""
 
     def __init__(self, path: Path, video: str) -> None:
         self.sightings: list[Sighting] = []
@@ -146,10 +144,11 @@ class _Document:
         self._things = self._objects
 
     def started(self, tag: str, values: dict[str, str], outer: Sequence[str], line: int) -> None:
-        """Takes in frames, objects, groups and boxes."""
+        """Collect frames, objects, groups and boxes."""
         if not outer and tag != "dataset":
             raise AnnotationError(
-                f"{self._path}, line {line}: must hold frames of a <dataset>, as CAVIAR's ground truth does; got <{tag}>."
+                f"{self._path}, line {line}: must be a <dataset> of frames, like CAVIAR's ground truth; got "
+                f"<{tag}>."
             )
         if tag == "frame":
             self._frame = values.get("number", "")
@@ -164,7 +163,7 @@ class _Document:
             self._things[-1].num_hypotheses += 1
 
     def ended(self, tag: str, text: str, outer: Sequence[str]) -> None:
-        """Takes in members and labels; a frame is finished where it ends."""
+        """Collect members and labels; the end of a frame completes it."""
         inside = outer[-1] if outer else ""
         if tag == "members" and inside == "group":
             self._groups[-1].members = [name.strip() for name in text.split(",") if name.strip()]
@@ -176,10 +175,10 @@ class _Document:
     def _finish_frame(self) -> None:
         names = {each.name for each in self._objects}
         for group in self._groups:
-            strangers = [name for name in group.members if name not in names]
-            if strangers:
+            unknown = [name for name in group.members if name not in names]
+            if unknown:
                 self._wrong(
-                    group, f"members of a group must be objects of its frame; {', '.join(strangers)} are not"
+                    group, f"members of a group must be objects in its frame; {', '.join(unknown)} are not"
                 )
         for each in self._objects:
             corners = self._corners(each)
@@ -201,7 +200,8 @@ class _Document:
         if not is_frame_number(self._frame) or not thing.name:
             self._wrong(
                 thing,
-                f"an object must have an id, in a numbered frame; got {thing.name!r} in frame {self._frame!r}",
+                f"an object must have an id and be in a numbered frame; got {thing.name!r} in frame "
+                f"{self._frame!r}",
             )
             return None
         if not all(map(math.isfinite, (x, y, width, height))):

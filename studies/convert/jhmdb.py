@@ -1,10 +1,10 @@
-"""J-HMDB: short clips of one person who does one thing.
+"""J-HMDB: short clips of one person who does one action.
 
-    labels.csv         a row for each clip: the box of its person at one time, and what it does
-    labels_multi.csv   the same, and the view and the visible part of the body as further rows, `view:front`
+    labels.csv         a row per clip: the box of its person at one time, and the action
+    labels_multi.csv   the same, with the view and the visible body part as further rows, `view:front`
     videos.csv         video, action, frames, fps, persons_detected_auto, source_group, …
 
-Clips were cut from films. Those of one film share a `source_group`, by which sides are to be drawn:
+Clips of one film share a `source_group` and must stay on one side of a split:
 `mule data split … --groups videos.csv:source_group`.
 """
 
@@ -27,23 +27,23 @@ _ALL_OF_IT = (0.0, 0.0, 1.0, 1.0)
 
 
 class Clip(NamedTuple):
-    """What `videos.csv` says of a clip."""
+    """A clip as `videos.csv` describes it."""
 
     action: str
     length_s: float
     num_persons: int
-    """Found by the detector that made the boxes."""
+    """People that the detector of the boxes found."""
 
 
 def actors_from_jhmdb(folder: Path, *, with_tags: bool = False) -> tuple[ActorTable, ConversionReport]:
-    """The person of each clip. Where no person was detected the row speaks of the whole frame.
+    """Return the person of each clip. Where no person was detected, the row covers the whole frame.
 
     Args:
-        folder: with the files above.
-        with_tags: whether view and visible part count as actions beside what is done.
+        folder: a folder with the files above.
+        with_tags: whether view and visible body part count as further actions.
 
     Raises:
-        AnnotationError: all that is wrong with a file, by line.
+        AnnotationError: a file has problems; the message names all of them by line.
     """
     path = folder / (TAGGED_LABELS if with_tags else LABELS)
     clips = _read_clips(folder / VIDEOS)
@@ -57,16 +57,17 @@ def actors_from_jhmdb(folder: Path, *, with_tags: bool = False) -> tuple[ActorTa
         if line_of.setdefault(row.video, line) != line:
             problems.add(
                 line,
-                f"a clip must have one actor at one time; {shown(row.video)} is in line {line_of[row.video]}",
+                f"a clip must have one actor at one time; {shown(row.video)} is also in line "
+                f"{line_of[row.video]}",
             )
         clip = clips.get(row.video)
         if clip is None:
-            problems.add(line, f"a clip must be in {VIDEOS}; {shown(row.video)} is not")
+            problems.add(line, f"every clip must be listed in {VIDEOS}; {shown(row.video)} is not")
             continue
         _note_disagreements(placed, clip, problems, with_tags=with_tags)
         is_whole = row.box_xyxy_unit == _ALL_OF_IT
-        noted["clips_without_a_detected_person_the_whole_frame_is_taken"] += is_whole
-        noted["clips_with_several_persons_the_largest_is_taken"] += clip.num_persons > 1
+        noted["clips_without_a_detected_person_use_the_whole_frame"] += is_whole
+        noted["clips_with_several_people_use_the_largest"] += clip.num_persons > 1
         rows.append(row._replace(box_xyxy_unit=WHOLE_FRAME) if is_whole else row)
     problems.raise_if_any()
     noted[f"clips_of_{VIDEOS}_without_a_row"] = len(clips) - len(rows)
@@ -82,11 +83,12 @@ def _note_disagreements(placed: PlacedRow, clip: Clip, problems: Problems, *, wi
     if done != {clip.action}:
         problems.add(
             line,
-            f"the action must be that of {VIDEOS}, {shown(clip.action)}; got {shown('; '.join(sorted(done)))}",
+            f"the action must be the one in {VIDEOS}, {shown(clip.action)}; got "
+            f"{shown('; '.join(sorted(done)))}",
         )
     if row.time_s >= clip.length_s:
         problems.add(
-            line, f"time_s must lie before the end of the clip, {clip.length_s:g} s; got {row.time_s:g}"
+            line, f"time_s must be before the end of the clip, {clip.length_s:g} s; got {row.time_s:g}"
         )
 
 
@@ -111,7 +113,7 @@ def _read_clips(path: Path) -> dict[str, Clip]:
             if not video.strip() or not action.strip() or not group.strip():
                 problems.add(lines[at], "video, action and source_group must not be empty")
             if video.strip() in clips:
-                problems.add(lines[at], f"a clip must have one row; {shown(video)} has one already")
+                problems.add(lines[at], f"a clip must have one row; {shown(video)} has another one above")
             clips[video.strip()] = Clip(action.strip(), lengths_s[at], persons[at])
     problems.raise_if_any()
     return clips

@@ -1,4 +1,4 @@
-"""`python -m studies.evaluate`: far novelty, more looks, ensembles, and scores that agree between data sets."""
+"""`python -m studies.evaluate`: far novelty, more looks, ensembles, agreement between data sets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,16 +6,25 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.evaluate_run import print_results
-from mule.cli.printing import noted, print_sheet
-from mule.cli.show_looks import looks_in_words, looks_table
 from mule.evaluation.formats import escaped_markdown, markdown
 from mule.evaluation.tables import Sheet
 from mule.inference.judging import Judging
 from mule.inference.score_rules import SCORE_NAMES
-from mule.inference.table_actors import outputs_in_table
-from mule.training.experiments import experiment_of
-from studies.commands import Docs, Resamples, Scores, Settings, run, write_page
+from studies.commands import (
+    Docs,
+    Resamples,
+    Scores,
+    Settings,
+    experiment_of,
+    looks_in_words,
+    looks_table,
+    noted,
+    outputs_in_table,
+    print_results,
+    print_sheet,
+    run,
+    write_page,
+)
 from studies.evaluate.agreement import agreement_sheets, agreements, read_aurocs
 from studies.evaluate.ensembles import judge_ensemble
 from studies.evaluate.far import judge_far
@@ -24,19 +33,21 @@ from studies.evaluate.takes import NUMBERS_OF_LOOKS, Takes, judge_takes
 
 MODULE = "studies.evaluate"
 NEAR_AND_FAR = (
-    "Near novelty (the first column): actions that were never taught, in videos of the same kind as the training videos. Far "
-    "novelty: the known actors of the test side against everybody in other videos who does no action with a known name. Other "
-    "videos also differ in camera, light and the size of people, so a score can do well there without knowing anything about "
-    "actions. Near novelty is what counts."
+    "Near novelty (the first column): actions that were never taught, in videos of the same kind as the "
+    "training videos. Far novelty: the known actors of the test side against everybody in other videos who "
+    "does no action with a known name. Other videos also differ in camera, light and the size of people, so "
+    "a score can do well there without knowing anything about actions. Near novelty is what counts."
 )
 LOOKS = (
-    "The same tracks, judged by their first look, the first two, four and eight. A track lasts while one actor keeps doing the "
-    "same actions; a track with fewer looks uses all it has. Evidence is fused along a track; rivals use the mean output and "
-    "feature. The runs were trained on single looks; thresholds and p-values come from held-out tracks of as many looks."
+    "The same tracks, judged by their first look, the first two, four and eight. A track lasts while one "
+    "actor keeps doing the same actions; a track with fewer looks uses all it has. Evidence is fused along "
+    "a track; rivals use the mean output and feature. The runs were trained on single looks; thresholds and "
+    "p-values come from held-out tracks of as many looks."
 )
 AGREEMENT = (
-    "Every network that was judged on both data sets, by every score that was. AUROC is the mean over trials, in percent; the "
-    "best on each data set is bold. Do not rely on what holds on one data set alone."
+    "Every network that was judged on both data sets, by every score that was. AUROC is the mean over "
+    "trials, in percent; the best on each data set is bold. Do not rely on what holds on one data set "
+    "alone."
 )
 
 app = typer.Typer(
@@ -53,16 +64,20 @@ def ensemble(
         typer.Argument(metavar="RUN_DIR...", help="Finished runs on the same data, with other seeds."),
     ],
     splits: Annotated[
-        list[str] | None, typer.Option("--split", metavar="SIDE", help="val, test, …. Repeatable. [all]")
+        list[str] | None,
+        typer.Option("--split", metavar="SIDE", help="val, test, …. Repeatable; default: all."),
     ] = None,
     scores: Scores = None,
     settings: Settings = None,
-    test_clips: Annotated[int | None, typer.Option(min=1, help="Clips per test side of Stage. [400]")] = None,
+    test_clips: Annotated[
+        int | None, typer.Option(min=1, help="Clips per test side of Stage; default: 400.")
+    ] = None,
     resamples: Resamples = 1000,
 ) -> None:
     """Judge several runs as one network: the mean of their logits, their features side by side.
 
-    Train the runs on the same data with different seeds: `mule train … --set seed=1`, with the same data.seed.
+    Train the runs on the same data with different seeds: `mule train …
+    --set seed=1`, with the same data.seed.
     """
     runs = {each: experiment_of(each, settings or []) for each in run_dirs}
     judging = Judging(
@@ -107,9 +122,10 @@ def far(
 ) -> None:
     """Judge far novelty: the known actors of a test side against the actors of other videos.
 
-    Actors who do an action with a known name are left out; names that only resemble a known one are reported. Other videos
-    differ in more than actions, so far novelty is easier than the novel actions of the test side, which are shown beside it.
-    Several runs are averaged.
+    Actors who do an action with a known name are left out; names that only
+    resemble a known one are reported. Other videos differ in more than
+    actions, so far novelty is easier than the novel actions of the test
+    side, which are shown beside it. Several runs are averaged.
     """
     if len(actors) != len(videos):
         raise typer.BadParameter(
@@ -118,7 +134,8 @@ def far(
         )
     if len({each.stem for each in actors}) != len(actors):
         raise typer.BadParameter(
-            f"tables name the columns, so their names must differ; got {', '.join(each.name for each in actors)}.",
+            "tables name the columns, so their names must differ; got "
+            f"{', '.join(each.name for each in actors)}.",
             param_hint="--actors",
         )
     judging = Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples)
@@ -150,7 +167,10 @@ def looks(
     numbers: Annotated[
         list[int] | None,
         typer.Option(
-            "--looks", min=1, metavar="N", help="Use the first N looks per track. Repeatable. [1, 2, 4, 8]"
+            "--looks",
+            min=1,
+            metavar="N",
+            help="Use the first N looks per track. Repeatable; default: 1, 2, 4, 8.",
         ),
     ] = None,
     scores: Scores = None,
@@ -160,8 +180,8 @@ def looks(
 ) -> None:
     """Measure what more looks at each actor are worth, in takes outside the data of a run.
 
-    An actor who does an action that the run was not taught is novel. `mule stage render --seconds 10 --role test` makes such
-    takes.
+    An actor who does an action that the run was not taught is novel. `mule
+    stage render --seconds 10 --role test` makes such takes.
     """
     judging = Judging(scores=tuple(scores or SCORE_NAMES), dropout_passes=0, resamples=resamples)
     results = []

@@ -1,7 +1,7 @@
-"""Which novelty scores do well in one world and in others: finished comparisons beside each other.
+"""Novelty scores that do well on several data sets: finished comparisons side by side.
 
-outcomes of one ────┬─▶ network by network: AUROC of every score in all, its place in each ─▶ Spearman's ρ
-outcomes of others ─╯
+outcomes on one data set ─┬─▶ per network: AUROC and place of every score on each data set ─▶ Spearman's ρ
+outcomes on others ───────╯
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,26 +17,26 @@ from mule.evaluation.formats import read_outcomes
 from mule.evaluation.tables import Block, Line, Number, Sheet
 
 FEWEST_SCORES = 3
-"""An order of two is a coin's."""
+"""Two scores are in the same order half of the time by chance."""
 
 Aurocs = Mapping[str, Mapping[str, float]]
-"""By network, then by score."""
+"""The mean AUROC by network, then by score."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """One network's scores in several worlds."""
+    """The scores of one network on several data sets."""
 
     network: str
     scores: tuple[str, ...]
-    """Those judged in all of them, by the sum of their places."""
+    """Scores that all data sets have, ordered by the sum of their places."""
     auroc: tuple[tuple[float, ...], ...]
-    """Of each score, world by world."""
+    """For each score, its AUROC on every data set."""
     place: tuple[tuple[float, ...], ...]
-    """1 is the best; scores that do equally well share a place."""
+    """For each score, its place on every data set: 1 is the best, equal scores share a place."""
 
     def correlation(self, other: int) -> float:
-        """Spearman's ρ of the first world and another: 1 where both put the scores in one order; NaN where one knows no order."""
+        """Return Spearman's ρ of the first data set and another; NaN where all scores of one are equal."""
         first, second = np.array(self.place)[:, [0, other]].T
         if np.ptp(first) == 0 or np.ptp(second) == 0:
             return float("nan")
@@ -44,16 +44,17 @@ class Agreement:
 
 
 def read_aurocs(path: Path) -> Aurocs:
-    """The mean AUROC over trials of every network by every score, from the outcomes that a comparison wrote.
+    """Read the mean AUROC of every network by every score from the outcomes of a comparison.
 
     Raises:
-        AnnotationError: the file cannot be read, or is no such file; the message names it and the line.
+        AnnotationError: the file cannot be read, or a line is wrong; the message names both.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise AnnotationError(
-            f"{path}: must be outcomes of a comparison; {error}. Give OUT/outcomes-SIDE.csv of `mule compare --out OUT`."
+            f"{path}: must be outcomes of a comparison; {error}. Give OUT/outcomes-SIDE.csv of "
+            "`mule compare --out OUT`."
         ) from None
     trials: dict[str, dict[str, list[float]]] = {}
     for each in read_outcomes(text, name=str(path)):
@@ -65,54 +66,56 @@ def read_aurocs(path: Path) -> Aurocs:
     }
 
 
-def agreements(*worlds: Aurocs) -> list[Agreement]:
-    """Every network that all worlds judged by the same three scores or more.
+def agreements(*data_sets: Aurocs) -> list[Agreement]:
+    """Return the agreement of every network that has at least three scores on all data sets.
 
     Raises:
-        RangeError: there is none.
+        RangeError: there is no such network.
     """
-    shared = [name for name in worlds[0] if all(name in world for world in worlds)]
-    judged = [_agreement(name, [world[name] for world in worlds]) for name in shared]
-    found = [each for each in judged if len(each.scores) >= FEWEST_SCORES]
-    if not found:
-        networks = "; ".join(", ".join(world) or "none" for world in worlds)
+    shared = [name for name in data_sets[0] if all(name in each for each in data_sets)]
+    judged = [_agreement(name, [each[name] for each in data_sets]) for name in shared]
+    comparable = [each for each in judged if len(each.scores) >= FEWEST_SCORES]
+    if not comparable:
+        networks = "; ".join(", ".join(each) or "none" for each in data_sets)
         raise RangeError(
             f"comparisons must share a network with {FEWEST_SCORES} scores; their networks are {networks}."
         )
-    return found
+    return comparable
 
 
-def agreement_sheets(found: Sequence[Agreement], worlds: Sequence[str]) -> dict[str, Sheet]:
-    """A table for each network, and before them one of how far the worlds agree."""
+def agreement_sheets(found: Sequence[Agreement], data_sets: Sequence[str]) -> dict[str, Sheet]:
+    """Return a table of how far the data sets agree, and one for each network."""
     titles = (
         "Network",
         "Scores",
-        *(f"ρ of {worlds[0]} and {other}" for other in worlds[1:]),
-        *(f"Best on {world}" for world in worlds),
+        *(f"ρ of {data_sets[0]} and {other}" for other in data_sets[1:]),
+        *(f"Best on {data_set}" for data_set in data_sets),
     )
     lines = tuple(
         Line(
             (
                 each.network,
                 str(len(each.scores)),
-                *(f"{each.correlation(other):.2f}" for other in range(1, len(worlds))),
-                *(_best(each, world) for world in range(len(worlds))),
+                *(f"{each.correlation(other):.2f}" for other in range(1, len(data_sets))),
+                *(_best(each, data_set) for data_set in range(len(data_sets))),
             )
         )
         for each in found
     )
     note = (
-        "Spearman's ρ of the places of all scores: 1 where both put them in one order, 0 where neither says anything of "
-        "the other."
+        "Spearman's ρ of the places of all scores: 1 if both data sets order them alike, 0 if one order "
+        "says nothing about the other."
     )
     return {"": Sheet(titles, (Block("", lines),), notes=(note,))} | {
-        each.network: agreement_sheet(each, worlds) for each in found
+        each.network: agreement_sheet(each, data_sets) for each in found
     }
 
 
-def _agreement(network: str, worlds: Sequence[Mapping[str, float]]) -> Agreement:
-    scores = [name for name in worlds[0] if all(name in world for world in worlds)]
-    auroc = np.array([[world[name] for world in worlds] for name in scores]).reshape(-1, len(worlds))
+def _agreement(network: str, data_sets: Sequence[Mapping[str, float]]) -> Agreement:
+    scores = [name for name in data_sets[0] if all(name in data_set for data_set in data_sets)]
+    auroc = np.array([[data_set[name] for data_set in data_sets] for name in scores]).reshape(
+        -1, len(data_sets)
+    )
     place = np.stack([rankdata(-column) for column in auroc.T], axis=1)
     order = np.argsort(place.sum(axis=1), kind="stable")
     return Agreement(
@@ -123,13 +126,13 @@ def _agreement(network: str, worlds: Sequence[Mapping[str, float]]) -> Agreement
     )
 
 
-def _best(each: Agreement, world: int) -> str:
-    at = int(np.argmax([pair[world] for pair in each.auroc]))
-    return f"{each.scores[at]} ({100 * each.auroc[at][world]:.2f})"
+def _best(each: Agreement, data_set: int) -> str:
+    at = int(np.argmax([pair[data_set] for pair in each.auroc]))
+    return f"{each.scores[at]} ({100 * each.auroc[at][data_set]:.2f})"
 
 
-def agreement_sheet(each: Agreement, worlds: Sequence[str], *, judged: str = "Score") -> Sheet:
-    """Every score of a network with its AUROC and its place in each world; `judged` is the title of what has them."""
+def agreement_sheet(each: Agreement, data_sets: Sequence[str]) -> Sheet:
+    """Return every score of a network with its AUROC and its place on each data set."""
     best = np.max(each.auroc, axis=0)
     lines = tuple(
         Line(
@@ -145,8 +148,8 @@ def agreement_sheet(each: Agreement, worlds: Sequence[str], *, judged: str = "Sc
         for score, auroc, place in zip(each.scores, each.auroc, each.place, strict=True)
     )
     titles = (
-        judged,
-        *(f"AUROC on {world} ↑" for world in worlds),
-        *(f"place on {world}" for world in worlds),
+        "Score",
+        *(f"AUROC on {data_set} ↑" for data_set in data_sets),
+        *(f"place on {data_set}" for data_set in data_sets),
     )
     return Sheet(titles, (Block("", lines),))

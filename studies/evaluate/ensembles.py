@@ -1,10 +1,10 @@
-"""Several trained runs on the same data as one network: features side by side, logits their mean.
+"""Several trained runs on the same data as one network: features side by side, the mean of the logits.
 
     member 1: features z₁ ─▶ h₁ ─┐
     member 2: features z₂ ─▶ h₂ ─┴─▶ h = mean of h,  z = z₁ ⊕ z₂, each scaled to the same usual length
 
-h is still one linear layer of z, so whatever a score asks of a network it can ask of the ensemble: memory, neighbours,
-ViM and evidence alike. Everything comes from outputs that were kept.
+h is still one linear layer of z, so every score that works on a network works on the ensemble: memory,
+neighbours, ViM and evidence alike. Everything is computed from stored outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,25 +31,25 @@ from mule.memory.memory import unit_features
 from mule.rivals.scores.outputs import LinearReadout
 from mule.training.data import Noted
 
-NO_PASSES_TOGETHER = "members of an ensemble drop units each by its own chance"
+NO_PASSES_TOGETHER = "each member of an ensemble drops other units"
 _NO_WEIGHTS = "0" * 64
 
 
 def usual_lengths(train: Sequence[SideOutputs]) -> list[float]:
-    """The mean length of the features of each member's training actors."""
+    """Return the mean length of the features of each member's training actors."""
     return [float(each.features.double().norm(dim=1).mean()) for each in train]
 
 
 def ensemble_of(members: Sequence[SideOutputs], lengths: Sequence[float]) -> SideOutputs:
-    """What several networks say together of the actors of one side.
+    """Combine the outputs of several networks for the actors of one side.
 
     Args:
-        members: their outputs, actor by actor the same.
-        lengths: how long the features of each usually are, so that none outweighs another.
+        members: the outputs of each network, for the same actors in the same order.
+        lengths: the usual length of each member's features, so that none outweighs another.
 
     Raises:
-        RangeError: they are not of the same actors and actions.
-        MissingOutputs: one of them has not one logit per action.
+        RangeError: the members differ in actors or actions.
+        MissingOutputs: a member does not have one logit per action.
     """
     first = members[0]
     _require_same(members)
@@ -74,15 +74,16 @@ def ensemble_of(members: Sequence[SideOutputs], lengths: Sequence[float]) -> Sid
 def judge_ensemble(
     runs: Mapping[Path, Experiment], *, sides: Sequence[str] = (), judging: Judging, noted: Noted
 ) -> dict[str, SideResult]:
-    """The judgement of several finished runs as one, on each side; nothing is kept.
+    """Judge several finished runs as one network, on each side; nothing is stored.
 
     Raises:
-        RangeError: they are fewer than two, or not of the same data and system.
+        RangeError: there are fewer than two runs, or they differ in data or system.
     """
     experiments = list(runs.values())
     if len(runs) < 2 or len({each.system for each in experiments}) > 1:
         raise RangeError(
-            f"an ensemble needs two runs or more of one system; got {', '.join(each.system for each in experiments)}."
+            "an ensemble needs at least two runs of one system; got "
+            f"{', '.join(each.system for each in experiments)}."
         )
     wanted = tuple(dict.fromkeys(sides or (VAL, *sides_under_test(experiments[0]))))
     require_sides(experiments[0], wanted)
@@ -99,7 +100,7 @@ def judge_ensemble(
     read = reading_of(experiments[0].system, train, val, model=_NO_WEIGHTS)
     val = read(val)
     yardstick = yardstick_of(score_rules(judging.scores), train, judging.rows_of(val))
-    found: dict[str, SideResult] = {}
+    results: dict[str, SideResult] = {}
     for side in wanted:
         outputs = val if side == VAL else read(ensemble_of(of(side), lengths))
         facts = {
@@ -109,10 +110,10 @@ def judge_ensemble(
             "side_digest": sources[0].side_digest(side),
             "weights_sha256": "+".join(weights_digest(folder)[:12] for folder in runs),
         }
-        found[judging.name_of(side)], _ = judged(
+        results[judging.name_of(side)], _ = judged(
             judging.rows_of(outputs), yardstick, judging=judging, facts=facts
         )
-    return found
+    return results
 
 
 def _require_same(members: Sequence[SideOutputs]) -> None:
@@ -120,7 +121,7 @@ def _require_same(members: Sequence[SideOutputs]) -> None:
     for each in members:
         if each.kind not in ("tied", "read"):
             raise MissingOutputs(
-                f"an ensemble needs networks with one logit per action; this one's evidence is {each.kind}."
+                f"an ensemble needs networks with one logit per action; this one has {each.kind} evidence."
             )
         is_same = (
             each.kind == first.kind
@@ -131,8 +132,8 @@ def _require_same(members: Sequence[SideOutputs]) -> None:
         )
         if not is_same:
             raise RangeError(
-                "members of an ensemble must have seen the same actors and actions; these have not. Train them on the same "
-                "data with other seeds: --set seed=1 and the same data.seed."
+                "members of an ensemble must be judged on the same actors and actions; these differ. Train "
+                "them on the same data with other seeds: --set seed=1 and the same data.seed."
             )
 
 

@@ -1,10 +1,10 @@
-"""Far novelty: known actors of a run's test side against the actors of other videos, none of whom does a known action.
+"""Far novelty: the known actors of a test side against actors of other videos who do no known action.
 
-test side ─ known actors ─────────────┬─▶ one side, judged as any other ─▶ beside the test side itself, mean over runs
-other videos ─ nobody a network knows ╯
+test side ─ known actors ──────────────┬─▶ one side, judged like any other
+other videos ─ actors of other actions ╯
 
-Other videos differ in camera, light and size too, so it is easier than an unknown action in videos of the same kind, and
-it is reported apart.
+Other videos also differ in camera, light and size. Far novelty is therefore easier than unknown actions in
+videos of the same kind, and is reported separately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,17 +36,17 @@ def judge_far(
     judging: Judging,
     noted: Noted,
 ) -> dict[str, SideResult]:
-    """A run's first test side as it is, and its known actors against those of other videos, by the same scores.
+    """Judge the first test side of a run, and its known actors against those of other videos.
 
     Args:
         run_dir: the folder of a finished run.
-        experiment: its experiment, with the data where they now lie.
-        others: what the run says of the actors of other videos, by the name of these.
-        judging: how.
-        noted: is told what is being computed, and which names there resemble a known action.
+        experiment: its experiment, with the data where they are now.
+        others: the outputs of the run for the actors of other videos, by the name of these videos.
+        judging: how to judge.
+        noted: receives sentences about what is computed, and about names that resemble a known action.
 
     Raises:
-        RangeError: nobody on the test side is known, or everybody in some other videos.
+        RangeError: the test side has no known actors, or some other videos have nobody else.
     """
     source, side = OutputsOf(run_dir, experiment), sides_under_test(experiment)[0]
     train, val, test = (source.on(each, noted=noted) for each in (TRAIN, VAL, side))
@@ -59,25 +59,25 @@ def judge_far(
     shown = {side: test} | {
         f"{side} against {name}": against_far(test, outputs) for name, outputs in others.items()
     }
-    found: dict[str, SideResult] = {}
+    results: dict[str, SideResult] = {}
     for name, outputs in shown.items():
         facts = facts_unkept(experiment.system, name, model=model)
-        found[name], _ = judged(read(outputs), yardstick, judging=judging, facts=facts)
-    return found
+        results[name], _ = judged(read(outputs), yardstick, judging=judging, facts=facts)
+    return results
 
 
 def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
-    """The known actors of a test side, then those of other videos who do no action of a known name, as novel ones.
+    """Return the known actors of a test side, then, as novel, those of other videos without a known action.
 
     Raises:
-        RangeError: on one of the sides there is nobody like that.
+        RangeError: there are no such actors on one of the sides.
     """
     does_known = far.truth.labels[:, [name in test.classes for name in far.truth.classes]].any(axis=1)
     known, novel = np.logical_not(test.truth.is_novel), np.logical_not(does_known)
     if not (known.any() and novel.any()):
         raise RangeError(
-            f"far novelty needs known actors and others who do none of their actions; got {int(known.sum())} and "
-            f"{int(novel.sum())}."
+            f"far novelty needs known actors, and actors of other videos who do no known action; got "
+            f"{int(known.sum())} and {int(novel.sum())}."
         )
     parts = (test.at(known), far.at(novel))
     first, second = parts
@@ -103,21 +103,21 @@ def against_far(test: SideOutputs, far: SideOutputs) -> SideOutputs:
 
 
 def doubtful_names(known: Sequence[str], far: Sequence[str]) -> list[str]:
-    """A sentence for each known action that other videos may have under another name; nobody is left out for it.
+    """Return a sentence for each known action that other videos may have under another name.
 
     >>> doubtful_names(["walk", "jump"], ["movement:walking", "jump"])
-    ["'movement:walking' reads like the known 'walk', and who does it counts as novel"]
+    ["'movement:walking' resembles the known 'walk', but counts as novel"]
     """
     others = [name for name in far if name not in known]
     unshared = [name for name in known if name not in far]
     return [
-        f"'{each.label}' reads like the known '{each.action}', and who does it counts as novel"
+        f"'{each.label}' resembles the known '{each.action}', but counts as novel"
         for each in met_in_pretraining(unshared, others)
     ]
 
 
 def _truth(known: ActorTruth, far: ActorTruth) -> ActorTruth:
-    """Actions of both, each under its name; nobody on one side does what only the other has."""
+    """The actions of both sides, each under its name."""
     classes = tuple(dict.fromkeys((*known.classes, *far.classes)))
     labels = np.zeros((len(known.labels) + len(far.labels), len(classes)), dtype=bool)
     for first, truth in ((0, known), (len(known.labels), far)):

@@ -1,4 +1,4 @@
-"""Several runs of each system, judged on the same few sides: AUROC of every score there, in the mean over the runs."""
+"""Several runs of each system, judged on the same data: the mean AUROC of every score."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,18 +9,18 @@ from mule.evaluation.tables import Block, Line, Number, Sheet
 from mule.inference.results import SideResult
 
 JudgedRun = Mapping[str, SideResult]
-"""What a run was judged on, by the title of its column."""
+"""The results of a run by the title of their column."""
 
 
-def mean_sheets(found: Sequence[JudgedRun]) -> dict[str, Sheet]:
-    """A sheet for each system, the score that does best in the first column first, and closed-set mAP below.
+def mean_sheets(runs: Sequence[JudgedRun]) -> dict[str, Sheet]:
+    """Return a table for each system, the best score of the first column first, closed-set mAP last.
 
-    Every run has the same columns.
+    All runs must have the same columns.
     """
     by_system: dict[str, list[JudgedRun]] = {}
-    for columns in found:
+    for columns in runs:
         by_system.setdefault(next(iter(columns.values())).system, []).append(columns)
-    return {system: _sheet(runs) for system, runs in by_system.items()}
+    return {system: _sheet(own_runs) for system, own_runs in by_system.items()}
 
 
 def _sheet(runs: Sequence[JudgedRun]) -> Sheet:
@@ -37,7 +37,8 @@ def _sheet(runs: Sequence[JudgedRun]) -> Sheet:
     mean_ap = [float(np.mean([each[side].mean_ap for each in runs])) for side in sides]
     below = Line(("closed-set mAP", *(_number(value, np.inf) for value in mean_ap)))
     note = (
-        f"AUROC in percent, mean over {len(runs)} run{'s' if len(runs) > 1 else ''}; the largest of a column is bold. "
+        f"AUROC in percent, mean over {len(runs)} run{'s' if len(runs) > 1 else ''}; the largest of a column "
+        "is bold. "
     ) + " ".join(f"{side}: {_counted(runs, side)}." for side in sides)
     return Sheet(
         ("Score", *(f"{side} ↑" for side in sides)), (Block("", lines), Block("", (below,))), notes=(note,)
@@ -50,7 +51,7 @@ def _number(value: float, most: float) -> tuple[Number, ...]:
 
 
 def _mean_auroc(runs: Sequence[JudgedRun], side: str, score: str) -> float:
-    """NaN where a run was not judged by this score, or has nobody novel."""
+    """NaN if a run lacks this score or has no novel actors."""
     measures = [each[side].scores[score].measures if score in each[side].scores else None for each in runs]
     return float(np.mean([each.auroc if isinstance(each, OpenSetMeasures) else np.nan for each in measures]))
 

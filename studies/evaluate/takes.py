@@ -1,6 +1,7 @@
-"""What more looks at each actor are worth: takes outside a run's data, judged by their first look, two, four, eight.
+"""What more looks at each actor are worth: takes judged by their first look, two, four and eight.
 
-A take shows each actor for several seconds. The run was trained on single looks; held-out takes set the thresholds.
+A take shows each actor for several seconds. The run was trained on single looks; held-out takes set the
+thresholds.
 """
 
 from collections.abc import Sequence
@@ -43,8 +44,8 @@ def judge_takes(
 ) -> dict[int, SideResult]:
     """Judge takes that are no part of a run's data; returns a result for each number of looks.
 
-    An actor who does an action the run was not taught is novel. Scores learn from the run's training actors; thresholds
-    and p-values come from held-out tracks with as many looks.
+    An actor who does an action the run was not taught is novel. Scores learn from the run's training actors;
+    thresholds and p-values come from held-out tracks with as many looks.
 
     Args:
         run_dir: the folder of the run.

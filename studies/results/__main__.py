@@ -1,4 +1,4 @@
-"""`python -m studies.results`: write docs/RESULTS.md, and the table of the README, from the CSV files beside this module."""
+"""`python -m studies.results`: write docs/RESULTS.md and the table of the README from CSV files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def results(
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="The repository.")] = FOLDER.parents[1],
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="The repository.", show_default=False)
+    ] = FOLDER.parents[1],
 ) -> None:
     """Write docs/RESULTS.md, and the table of the README between its markers."""
     studies = {key: read_numbers(key) for key in (*(study.key for study in HEADLINES), *OTHERS)}

@@ -1,9 +1,11 @@
 """The numbers of the studies, read from CSV files beside this module.
 
     STUDY.csv           means over trials: method, score, measure, mean, deviation, low, high, trials;
-                        or the outcomes of single trials, as `mule compare --out OUT` writes them to OUT/outcomes-SIDE.csv
+                        or the outcomes of single trials, as `mule compare --out OUT` writes them to
+                        OUT/outcomes-SIDE.csv
     judged_by.csv       study, method, score: the one score that each method is compared by, fixed beforehand
-    paired_tests.csv    study, against, score, auroc, difference, low, high, won, trials: the default minus another method
+    paired_tests.csv    study, against, score, auroc, difference, low, high, won, trials:
+                        the default minus another method
 
 Means, deviations and differences are fractions, 0.7866 for 78.66 %. `low` and `high` are 95 % intervals.
 """
@@ -66,7 +68,7 @@ class Numbers:
     """By the other method and its score."""
 
     def auroc(self, method: str, score: str = "") -> float:
-        """Return the mean AUROC of a method, by the score it is judged by unless another is given; NaN if unknown."""
+        """Return the mean AUROC of a method, by its own score unless one is given; NaN if unknown."""
         key = (method, score or self.judged_by.get(method, ""), "auroc")
         return self.means[key].value if key in self.means else nan
 

@@ -82,8 +82,8 @@ SCORE_NAMES = {
     "PE of log": "positive evidence on a logarithmic scale, which does not saturate",
     "vacuity": "the share of a Dirichlet that no evidence supports",
     "whole-memory": "distance to the nearest remembered actors",
-    "fisher(exp-pe+exp-pe+whole-memory)": "p-values of the network, counted twice, and of the memory, combined by the sum of "
-    "their logarithms (Fisher's method)",
+    "fisher(exp-pe+exp-pe+whole-memory)": "p-values of the network, counted twice, "
+    "and of the memory, combined by the sum of their logarithms (Fisher's method)",
 }
 
 
@@ -105,14 +105,15 @@ def results_page(studies: Mapping[str, Numbers]) -> str:
         "",
         "## All methods",
         "",
-        "AUROC for novel against known people, and mAP of known actions, in percent. The score of each method was fixed before "
-        "any result was known.",
+        "AUROC for novel against known people, and mAP of known actions, in percent. The score of each "
+        "method was fixed before any result was known.",
         "",
         *_methods_table(headlines),
         "",
         "## Every score on one network",
         "",
-        f"The same cross-entropy network (`{PLAIN}`) under every novelty score; AUROC in percent. {_correlations(headlines)}",
+        f"The same cross-entropy network (`{PLAIN}`) under every novelty score; AUROC in percent. "
+        f"{_correlations(headlines)}",
         "",
         *_scores_table(headlines),
         "",
@@ -130,15 +131,15 @@ def results_page(studies: Mapping[str, Numbers]) -> str:
         "",
         "## What these numbers are not",
         "",
-        "They are not the paper's AVA and Charades tables, which need those videos, Kinetics weights and GPUs; "
-        "`mule compare ava --system NAME --set data.root=DIR` computes them where the data is at hand. The studies here are "
-        "small: they compare methods with the same data, backbone and budget. Intervals are not corrected for the number of "
-        "comparisons.",
+        "They are not the paper's AVA and Charades tables, which need those videos, Kinetics weights and "
+        "GPUs; `mule compare ava --system NAME --set data.root=DIR` computes them where the data is at "
+        "hand. The studies here are small: they compare methods with the same data, backbone and budget. "
+        "Intervals are not corrected for the number of comparisons.",
         "",
-        "Which data, methods, scores and tests count was written down before the runs, in `studies/PREREGISTRATION.md`, with "
-        "what was promised and what was missed. Split C of Stage had been reported once before, with a network that saw scenes "
-        f"and had not converged (the default at {_shown(studies[FIRST].auroc(DEFAULT))}); this was known when the present run "
-        "was registered.",
+        "Which data, methods, scores and tests count was written down before the runs, in "
+        "`studies/PREREGISTRATION.md`, with what was promised and what was missed. Split C of Stage had "
+        "been reported once before, with a network that saw scenes and had not converged (the default at "
+        f"{_shown(studies[FIRST].auroc(DEFAULT))}); this was known when the present run was registered.",
     ]
     return "\n".join(text) + "\n"
 
@@ -166,7 +167,7 @@ def readme_table(studies: Mapping[str, Numbers]) -> str:
 
 
 def best_rival(numbers: Numbers) -> tuple[str, str]:
-    """Return the rival with the largest AUROC and its score; cross-entropy with JointEnergy has a row of its own."""
+    """Return the rival with the largest AUROC, and its score; JointEnergy has a row of its own."""
     rivals = {
         (method, score): each.value
         for (method, score, measure), each in numbers.means.items()
@@ -198,20 +199,21 @@ def _verdict(headlines: Mapping[str, Numbers]) -> list[str]:
         else "A memory of seen people, with evidence, tells novel from known."
     )
     return [
-        f"**{finding}** `{DEFAULT}`, the default, separates novel from known people with AUROC {default}. The "
-        f"paper as printed (`{PRINTED}`) reaches {printed}.",
+        f"**{finding}** `{DEFAULT}`, the default, separates novel from known people with AUROC {default}. "
+        f"The paper as printed (`{PRINTED}`) reaches {printed}.",
     ]
 
 
 def _comparisons(headlines: Mapping[str, Numbers]) -> list[str]:
+    plain, twin = (_standings_against(headlines, method) for method in (PLAIN, TWIN))
     rivals: list[Standing] = [each.tests[best_rival(each)].standing for each in headlines.values()]
     return [
-        f"- Against cross-entropy with JointEnergy, the default is {_where(_standings_against(headlines, PLAIN))}.",
+        f"- Against cross-entropy with JointEnergy, the default is {_where(plain)}.",
         f"- Against the best other rival, picked per column after the fact, it is {_where(rivals)}.",
-        f"- Against cross-entropy with the same memory, it is {_where(_standings_against(headlines, TWIN))}.",
+        f"- Against cross-entropy with the same memory, it is {_where(twin)}.",
         "",
-        "“Better” and “worse” mean that the 95 % interval of the paired difference, over trials and clips, excludes "
-        "zero. By data set, with the number of trials that the default wins:",
+        "“Better” and “worse” mean that the 95 % interval of the paired difference, over trials and clips, "
+        "excludes zero. By data set, with the number of trials that the default wins:",
     ]
 
 

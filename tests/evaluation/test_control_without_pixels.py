@@ -55,7 +55,7 @@ def test_units_do_not_matter():
     [(0, [True, False]), (2, [True, True]), (2, [False, False]), (2, [])],
 )
 def test_without_training_known_or_novel_clips_there_is_no_control(num_training, is_novel):
-    with pytest.raises(TooFewActors, match="a control needs training clips, and known and novel ones"):
+    with pytest.raises(TooFewActors, match="a control needs training clips, and both known and novel clips"):
         control_without_pixels(
             np.ones((num_training, 3)), np.ones((len(is_novel), 3)), np.array(is_novel, dtype=bool)
         )

@@ -62,7 +62,7 @@ def test_a_clip_of_one_actor_in_a_video_that_can_be_read_is_a_source_and_all_oth
         "with a key time within 0.25 s of an end": 1,
         "of videos that are missing or cannot be read": 1,
         "of videos that do not state their length": 1,
-        "of videos that were not to be used": 1,
+        "of videos that are not in --only": 1,
     }
 
 
@@ -217,7 +217,7 @@ def test_a_data_set_of_composites_reads_back_and_names_its_sources(scene, tmp_pa
         ("c.mp4", "2", "frames", "3"),
     ]
     assert [float(row["source_time_s"]) for row in rows] == [1.0, 0.75]
-    with pytest.raises(VideoError, match="a folder of their own"):
+    with pytest.raises(VideoError, match="must be a new or empty folder"):
         write_composites(scene[0], [composite], tmp_path / "out")
 
 
@@ -242,7 +242,7 @@ def test_a_video_that_ends_too_early_spoils_its_composite_and_no_other(scene, tm
     failed = write_composites(
         table, [spoilt, sound], tmp_path / "out", on_progress=lambda *counts: told.append(counts)
     )
-    assert "slow.mp4: a tile must be shown to" in failed["spoilt.mp4"]
+    assert "slow.mp4: must last at least" in failed["spoilt.mp4"]
     assert [path.name for path in (tmp_path / "out" / "videos").iterdir()] == ["c.mp4"]
     assert read_actor_table(tmp_path / "out" / "labels.csv").videos == ("c.mp4",)
     assert told == [(1, 2), (2, 2)]

@@ -55,14 +55,14 @@ def test_composites_are_made_and_told(tmp_path, table, videos):
         assert (tmp_path / "out" / name).read_text() == (tmp_path / "again" / name).read_text()
     refused = compose(table, videos, tmp_path / "out")
     assert refused.exit_code == 2
-    assert "must go to a folder of their own" in refused.stderr
+    assert "must be a new or empty folder" in refused.stderr
 
 
 def test_a_side_of_a_split_and_groups_bound_what_stands_together(tmp_path, table, videos):
     only = tmp_path / "side.txt"
     only.write_text("bob\ncarol.mp4\n")
     outcome = compose(table, videos, tmp_path / "out", "--only", only, "--seconds", 1)
-    assert "not used: 2 rows of videos that were not to be used" in outcome.stdout
+    assert "not used: 2 rows of videos that are not in --only" in outcome.stdout
     with (tmp_path / "out" / "sources.csv").open() as file:
         assert {row["source_video"] for row in csv.DictReader(file)} == {"bob", "carol.mp4"}
     groups = written(tmp_path / "groups.csv", "walk/ann,x", "bob,y", "carol.mp4,y", header="video,film")

@@ -70,4 +70,4 @@ def test_the_command_judges_runs_of_one_system_together_and_refuses_others(done,
     assert "joint-energy" in together.output
     refused = run_study(app, "ensemble", reference, rival, *options)
     assert refused.exit_code == 2
-    assert "two runs or more of one system" in refused.stderr
+    assert "at least two runs of one system" in refused.stderr

@@ -8,7 +8,9 @@ import torch
 from made_outputs import made_outputs
 from sklearn.metrics import roc_auc_score
 from study_commands import run_study
+from typer.testing import CliRunner
 
+from mule.cli import main
 from mule.core.errors import RangeError
 from mule.data.batches.samples import ClipName
 from mule.evaluation.formats import markdown
@@ -66,7 +68,7 @@ def test_far_novelty_is_judged_as_any_side_is():
 
 @pytest.mark.parametrize("actions", [("run",), ("bow", "wave")])
 def test_other_videos_in_which_everybody_is_known_are_refused(actions):
-    with pytest.raises(RangeError, match="others who do none of their actions; got 12 and 0"):
+    with pytest.raises(RangeError, match="other videos who do no known action; got 12 and 0"):
         against_far(made_outputs(12, seed=2), other_videos(8, actions=actions))
 
 
@@ -133,4 +135,19 @@ def test_tables_of_other_videos_come_with_their_videos_and_names_of_their_own(ta
 def test_a_known_action_under_another_name_is_said():
     assert doubtful_names(("bow", "run", "wave"), ("run", "fence")) == []
     (said,) = doubtful_names(("bow", "run", "wave"), ("movement:running", "fence"))
-    assert said == "'movement:running' reads like the known 'run', and who does it counts as novel"
+    assert said == "'movement:running' resembles the known 'run', but counts as novel"
+
+
+def test_the_command_judges_a_run_against_other_videos(done, tmp_path):
+    rendered = tmp_path / "elsewhere"
+    options = ("--clips", 4, "--role", "test", "--seconds", 4, "--size", "24x32", "--workers", 1)
+    drawn = CliRunner().invoke(main.app, ["stage", "render", str(rendered), *map(str, options)])
+    assert drawn.exit_code == 0, drawn.output
+    runs, page = [each.folder for each in done.rows[-2:]], tmp_path / "far.md"
+    actors = ("--actors", rendered / "actors.csv", "--videos", rendered / "videos")
+    shown = run_study(app, "far", *runs, *actors, "--score", "joint-energy", "--resamples", 0, "--docs", page)
+    assert shown.exit_code == 0, shown.output
+    text = page.read_text()
+    assert "against actors ↑ |" in text
+    assert [text.count(f"## {each.experiment.system}\n") for each in done.rows[-2:]] == [1, 1]
+    assert text.count("| joint-energy |") == 2

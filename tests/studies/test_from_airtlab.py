@@ -73,12 +73,12 @@ def test_scenes_with_near_numbers_share_a_block(tmp_path):
     ("rows", "words"),
     [
         ("", "line 2: must hold rows below the header; there are none"),
-        (ROWS.replace("violent-1,cam1", "violent,cam1"), "line 2: scene must read like 'violent-12'"),
-        (ROWS.replace("violent-1,cam2", "violent-0,cam2"), "line 3: scene must read like 'violent-12'"),
-        (ROWS.replace("cam2,slap", "cam2,"), "line 3: actions must be names, each once, between semicolons; got ''"),
+        (ROWS.replace("violent-1,cam1", "violent,cam1"), "line 2: scene must be named like 'violent-12'"),
+        (ROWS.replace("violent-1,cam2", "violent-0,cam2"), "line 3: scene must be named like 'violent-12'"),
+        (ROWS.replace("cam2,slap", "cam2,"), "line 3: actions must be distinct names separated by semicolons; got ''"),
         (ROWS.replace("cam2,slap", "cam2,slap;slap"), "got 'slap;slap'"),
         (ROWS.replace(",cam2,", ",,"), "line 3: video and camera must not be empty"),
-        (ROWS + ROWS, "line 5: a video must have one row; 'violent_cam1_1.mp4' is in line 2"),
+        (ROWS + ROWS, "line 5: a video must have one row; 'violent_cam1_1.mp4' is also in line 2"),
         (ROWS + "a,b\n", "line 5: a row must have 4 columns; got 2"),
     ],
 )  # fmt: skip
@@ -93,7 +93,7 @@ def test_videos_that_are_not_there_or_cannot_be_read_are_named_together(folder):
     (folder / "clips" / "violent_cam1_1.mp4").unlink()
     (folder / "clips" / "violent_cam2_1.mp4").write_bytes(b"nothing to see")
     with pytest.raises(
-        VideoError, match=r"of 3 videos 2 have none \(violent_cam1_1.mp4: is not there; violent_cam2"
+        VideoError, match=r"2 of 3 videos have none \(violent_cam1_1.mp4: is missing; violent_cam2"
     ):
         actors_from_airtlab(folder, "middle")
     table, _ = actors_from_airtlab(folder, "video")

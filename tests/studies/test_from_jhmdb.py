@@ -45,8 +45,8 @@ def test_a_clip_is_one_actor_and_without_a_detected_person_the_whole_frame(tmp_p
     assert_same(table, expected)
     assert_survives_the_file(table, tmp_path)
     assert (report.unit, report.num_read, report.num_kept) == ("rows", 2, 2)
-    assert report.noted["clips_without_a_detected_person_the_whole_frame_is_taken"] == 1
-    assert report.noted["clips_with_several_persons_the_largest_is_taken"] == 1
+    assert report.noted["clips_without_a_detected_person_use_the_whole_frame"] == 1
+    assert report.noted["clips_with_several_people_use_the_largest"] == 1
 
 
 def test_tags_are_further_actions_of_the_same_actor(tmp_path):
@@ -63,21 +63,21 @@ def test_tags_are_further_actions_of_the_same_actor(tmp_path):
     [
         ("", VIDEOS, "labels.csv, line 2: must hold rows below the header; there are none"),
         (LABELS, "", "videos.csv, line 2: must hold rows below the header; there are none"),
-        (LABELS.replace("0.667", "1.334"), VIDEOS, "line 2: time_s must lie before the end of the clip, 1.33333 s"),
+        (LABELS.replace("0.667", "1.334"), VIDEOS, "line 2: time_s must be before the end of the clip, 1.33333 s"),
         (LABELS.replace("0.667", "-1"), VIDEOS, "line 2: the time must be a number of seconds, 0 or later; got '-1'"),
         (LABELS.replace("0.7750", "1.7750"), VIDEOS, "line 2: a box must have 0 <= x1 < x2 <= 1"),
         (LABELS.replace("0.7750", ""), VIDEOS, "in fractions of the frame; got '0.2281, 0.2000, , 0.9875'"),
-        (LABELS.replace(",catch,", ",throw,"), VIDEOS, "the action must be that of videos.csv, 'catch'; got 'throw'"),
+        (LABELS.replace(",catch,", ",throw,"), VIDEOS, "the action must be the one in videos.csv, 'catch'; got 'throw'"),
         (LABELS.replace(",catch,", ",ca;tch,"), VIDEOS, "line 2: an action must not contain ';'"),
         (LABELS.replace(",Ball_0\n", ",\n"), VIDEOS, "line 2: person_id must not be empty"),
-        (LABELS + LABELS, VIDEOS, "line 4: an action of a person must come once; 'Ball_0' at 0.667 s"),
+        (LABELS + LABELS, VIDEOS, "line 4: a person must have each action once; 'Ball_0' at 0.667 s"),
         (
             LABELS + LABELS.replace(",Ball_0\n", ",other\n").splitlines()[0] + "\n",
             VIDEOS,
-            "line 4: a clip must have one actor at one time; 'catch/Ball_0.mp4' is in line 2",
+            "line 4: a clip must have one actor at one time; 'catch/Ball_0.mp4' is also in line 2",
         ),
-        (LABELS, VIDEOS.splitlines()[0] + "\n", "line 3: a clip must be in videos.csv; 'wave/Hello_1.mp4' is not"),
-        (LABELS, VIDEOS + VIDEOS, "videos.csv, line 4: a clip must have one row; 'catch/Ball_0.mp4' has one already"),
+        (LABELS, VIDEOS.splitlines()[0] + "\n", "line 3: every clip must be listed in videos.csv; 'wave/Hello_1.mp4' is not"),
+        (LABELS, VIDEOS + VIDEOS, "videos.csv, line 4: a clip must have one row; 'catch/Ball_0.mp4' has another one above"),
         (LABELS, VIDEOS.replace("40,30.000", "40,0"), "videos.csv, line 2: fps must be a number above 0; got '0'"),
         (LABELS, VIDEOS.replace(",40,", ",many,"), "videos.csv, line 2: frames must be a whole number; got 'many'"),
         (LABELS, VIDEOS.replace(",Ball,", ",,"), "line 2: video, action and source_group must not be empty"),
@@ -106,7 +106,7 @@ def test_the_command_writes_the_table_or_nothing(tmp_path):
     out = tmp_path / "out" / "actors.csv"
     outcome = run_study(app, "from-jhmdb", folder_of(tmp_path), "--tags", "--out", out)
     assert outcome.exit_code == 0, outcome.output
-    assert "clips with several persons the largest is taken" in outcome.stdout
+    assert "clips with several people use the largest" in outcome.stdout
     assert read_actor_table(out).action_names(0) == ("catch", "view:back", "visible:upper")
     bad = tmp_path / "bad.csv"
     folder_of(tmp_path, LABELS.replace("0.667", "x"))

@@ -1,4 +1,4 @@
-"""What more looks at each actor are worth, as people see it: a line per score, a column per number of looks."""
+"""AUROC by number of looks: a row per score, a column per number of looks."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from mule.inference.results import SideResult
 
 
 def looks_table(side: str, results: Mapping[int, SideResult]) -> None:
-    """Print AUROC by number of looks, closed-set mAP first; then what was left out."""
+    """Print AUROC by number of looks, closed-set mAP first, then the scores that were left out."""
     first = next(iter(results.values()))
     table = Table(
         "AUROC",
@@ -32,7 +32,7 @@ def looks_table(side: str, results: Mapping[int, SideResult]) -> None:
 
 
 def looks_in_words(number: int) -> str:
-    """The title of a column."""
+    """Return the title of a column: `1 look`, `2 looks`."""
     return f"{number} look{'s' if number > 1 else ''}"
 
 

@@ -1,7 +1,7 @@
-"""A control without pixels: how well known and novel are told apart by what a clip is, not by what it shows.
+"""A control without pixels: how well the length and size of clips alone separate novel from known.
 
-Clips of one source are often alike in length and frame size. If these alone tell novel actors from known ones, a score
-that sees pixels may have learnt no more than the source: say so, and match for it.
+Clips of one source often share their length and frame size. If these alone separate novel from known actors,
+a score that sees pixels may have learned no more than the source. Report it, and match the clips for it.
 """
 
 from typing import NamedTuple
@@ -14,20 +14,20 @@ from mule.core.errors import NotFinite, TooFewActors
 from mule.metrics import auroc
 
 SUSPICIOUS_AUROC = 0.55
-"""A control above this is to be reported beside every score, and matched for."""
+"""Above this, report the control beside every score and match the clips for it."""
 
 
 class Control(NamedTuple):
-    """What a control finds."""
+    """The result of a control."""
 
     novelty: Float[np.ndarray, " tested"]
-    """The distance to the nearest training clip."""
+    """The distance of each tested clip to the nearest training clip."""
     auroc: float
-    """Of this distance, novel being positive; 0.5 is chance."""
+    """AUROC of this distance, with novel as the positive class; 0.5 is chance."""
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether clips can be told apart without looking at them."""
+        """Whether novel and known clips can be separated without their pixels."""
         return self.auroc > SUSPICIOUS_AUROC
 
 
@@ -36,29 +36,26 @@ def control_without_pixels(
     tested: Float[np.ndarray, "tested facts"],
     is_novel: Bool[np.ndarray, " tested"],
 ) -> Control:
-    """Novelty as distance to the nearest training clip in plain facts: length, width, height, number of the scene.
+    """Score each clip by its distance to the nearest training clip in facts such as length and height.
 
-    Each fact is divided by its standard deviation among training clips; one that never varies there counts in its own
-    units.
+    Each fact is divided by its standard deviation over training clips; a constant fact keeps its own units.
 
     Args:
         training: the facts of each training clip.
         tested: the same facts of each tested clip.
-        is_novel: whether it is novel.
+        is_novel: whether each tested clip is novel.
 
     Raises:
-        TooFewActors: there are no training clips, or not both known and novel tested ones.
+        TooFewActors: there are no training clips, or the tested clips are not both known and novel.
         NotFinite: a fact is not a finite number.
     """
     if not len(training) or is_novel.all() or not is_novel.any():
         raise TooFewActors(
-            "a control needs training clips, and known and novel ones to test; got "
+            "a control needs training clips, and both known and novel clips to test; got "
             f"{len(training)} for training, {int((~is_novel).sum())} known and {int(is_novel.sum())} novel."
         )
     if not (np.isfinite(training).all() and np.isfinite(tested).all()):
-        raise NotFinite(
-            "the facts of clips must be finite numbers; some are not. Leave out what is not known."
-        )
+        raise NotFinite("the facts of clips must be finite numbers; some are not. Leave out unknown facts.")
     spread = training.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     novelty, _ = KDTree(training / scale).query(tested / scale)
