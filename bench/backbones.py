@@ -229,7 +229,7 @@ def _their_x3d(clip: Tensor) -> Callable[[], FeatureMaps]:
 
 
 def main() -> None:
-    print(f"load average {os.getloadavg()[0]:.1f} before")
+    print(f"Load average {os.getloadavg()[0]:.1f} before.\n")
     print(Comparison.HEADER, *[row.row() for row in comparisons()], "", *notes(), sep="\n")
     print(f"\nMeasured on {machine()}; load average {os.getloadavg()[0]:.1f} after.")
 

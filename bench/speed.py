@@ -36,6 +36,8 @@ PRINTED: dict[str, Callable[[], None]] = {
     "searching": searching.main,
     "watching": watching.main,
 }
+MARKDOWN = ("backbones", "relations", "loading")
+"""Sections that print Markdown; the others print plain text."""
 
 
 def main() -> None:
@@ -50,7 +52,9 @@ def main() -> None:
             with redirect_stdout(StringIO()) as printed:
                 run()
             print(printed.getvalue())
-            text = f"```\n{printed.getvalue().rstrip()}\n```"
+            text = printed.getvalue().rstrip()
+            if name not in MARKDOWN:
+                text = f"```\n{text}\n```"
             replace_section(PAGE, name, f"{text}\n\nMeasured by `make bench` on {machine()}.")
     if "shared_work" in chosen:
         rows = "\n".join(shared_work.table())

@@ -58,7 +58,7 @@ class Tracer:
         self.entered: dict[str, str] = {}
         self.lines: set[tuple[str, int]] = set()
         self.deepest: list[str] = []
-        self._is_over = False
+        self.is_over = False
         self._places: dict[CodeType, str | None] = {}
 
     def __enter__(self) -> "Tracer":
@@ -77,7 +77,7 @@ class Tracer:
 
     def _enter(self, frame: FrameType, *_: object) -> Callable[..., Any] | None:
         code = frame.f_code
-        file = None if self._is_over else self._place(code)
+        file = None if self.is_over else self._place(code)
         if file is None:
             return None
         self.lines.add((file, frame.f_lineno))
@@ -85,11 +85,11 @@ class Tracer:
             self.entered.setdefault(file, code.co_qualname)
             stack = self._stack(frame)
             self.deepest = max(self.deepest, stack, key=len)
-        self._is_over = code.co_qualname == self.end
+        self.is_over = code.co_qualname == self.end
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-        if self._is_over:
+        if self.is_over:
             return None
         if event == "line":
             self.lines.add((self._place(frame.f_code) or "", frame.f_lineno))
@@ -194,6 +194,10 @@ def traced(name: str, folder: Path) -> Walk:
     route = routes(folder)[name]
     with Tracer(route.end) as tracer, redirect_stdout(sys.stderr):
         run_command(route.command)
+    if route.end is not None and not tracer.is_over:
+        raise SystemExit(
+            f"the walk {name!r} must reach {route.end}; it did not. Name its new end in `routes`."
+        )
     return tracer.walk()
 
 

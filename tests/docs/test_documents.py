@@ -108,6 +108,13 @@ def test_commands_and_options_in_the_documents_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_experiments_named_in_the_documents_exist(page):
+    for words in mule_commands(page.read_text()):
+        if words[1:2] in (["train"], ["compare"]) and len(words) > 2 and not words[2].startswith("-"):
+            assert (ROOT / "src/mule/experiments" / f"{words[2]}.toml").exists(), shlex.join(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_in_the_documents_exist(page):
     makefile = (ROOT / "Makefile").read_text()
     text = page.read_text()
