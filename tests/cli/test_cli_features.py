@@ -116,7 +116,7 @@ def test_a_place_that_cannot_be_written_ends_the_run(tmp_path, folder):
     (tmp_path / "out").write_text("a file")
     outcome = extract(folder, "--out", tmp_path / "out")
     assert outcome.exit_code == 2
-    assert "must be a folder that can be made" in outcome.stderr
+    assert "the folder cannot be made" in outcome.stderr
     assert outcome.stderr.count("mule: ") == 1
 
 

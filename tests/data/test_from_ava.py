@@ -237,7 +237,9 @@ def test_wrong_annotations_are_refused_by_line_and_nothing_is_written(tmp_path, 
 
 def test_a_missing_file_a_wrong_label_map_and_persons_for_scores_are_named(tmp_path):
     folder = ava_folder(tmp_path)
-    with pytest.raises(AnnotationError, match=r"ava_train_v2\.2\.csv: must be a file .* no such file"):
+    with pytest.raises(
+        AnnotationError, match=r"ava_train_v2\.2\.csv: must be a readable file; there is no such file"
+    ):
         actors_from_ava(folder, "train")
     with pytest.raises(
         AnnotationError, match=r"line 1: the score must lie within 0\.\.1; got 7\. Are these annot"

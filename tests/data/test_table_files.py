@@ -187,7 +187,7 @@ def test_all_problems_of_a_file_are_told_in_order_and_the_rest_is_counted(tmp_pa
         RowProblems, match=r"line 2: .*; line 3: .*; line 3: .*; and 7 more like these"
     ) as caught:
         read_actor_table(path, most_shown=4)
-    assert (len(caught.value.each), caught.value.num_untold) == (4, 7)
+    assert (len(caught.value.each), caught.value.num_more) == (4, 7)
 
 
 def test_a_missing_video_is_named_once_and_a_time_behind_the_end_by_row(tmp_path):

@@ -31,10 +31,10 @@ Json = Any
 class RowProblems(AnnotationError):  # noqa: N818 - names the fact, as the messages do
     """Rows of one file cannot be used. `each` names file, line and problem, in order of lines."""
 
-    def __init__(self, message: str, each: tuple[str, ...], *, num_untold: int) -> None:
+    def __init__(self, message: str, each: tuple[str, ...], *, num_more: int) -> None:
         super().__init__(message)
         self.each = each
-        self.num_untold = num_untold
+        self.num_more = num_more
         """Number of further problems that were only counted."""
 
 
@@ -50,9 +50,10 @@ class Problems:
         self._first: list[tuple[int, str]] = []
         self._count = 0
 
-    def add(self, line: int, what: str) -> None:
-        """Add a problem; `what` states what must hold and what was found."""
-        self._first.append((line, what))
+    def add(self, place: int | str, what: str) -> None:
+        """Add a problem at a line or a named place; `what` states what must hold and what was found."""
+        order, name = (self._count, place) if isinstance(place, str) else (place, f"{self.counted} {place}")
+        self._first.append((order, f"{name}: {what}"))
         self._count += 1
 
     def add_where(
@@ -60,7 +61,10 @@ class Problems:
     ) -> None:
         """Add a problem for each marked row; `describe` returns the problem of row i."""
         wrong = np.flatnonzero(is_wrong)
-        self._first.extend((lines[i], describe(int(i))) for i in wrong[: self._most_shown].tolist())
+        self._first.extend(
+            (lines[i], f"{self.counted} {lines[i]}: {describe(i)}")
+            for i in wrong[: self._most_shown].tolist()
+        )
         self._count += len(wrong)
 
     def raise_if_any(self) -> None:
@@ -68,13 +72,13 @@ class Problems:
         if not self._count:
             return
         in_order = sorted(self._first, key=lambda problem: problem[0])[: self._most_shown]
-        described = [f"{self.counted} {line}: {what}" for line, what in in_order]
+        described = [text for _, text in in_order]
         num_more = self._count - len(described)
         more = f"; and {num_more} more like these" if num_more else ""
         raise RowProblems(
             f"{self._path}, {'; '.join(described)}{more}.",
             tuple(f"{self._path}, {problem}" for problem in described),
-            num_untold=num_more,
+            num_more=num_more,
         )
 
 

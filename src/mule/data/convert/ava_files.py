@@ -23,88 +23,22 @@ from mule.core.text_rows import (
     with_width,
 )
 
-AVA_80: Mapping[int, str] = {
-    1: "bend/bow (at the waist)",
-    2: "crawl",
-    3: "crouch/kneel",
-    4: "dance",
-    5: "fall down",
-    6: "get up",
-    7: "jump/leap",
-    8: "lie/sleep",
-    9: "martial art",
-    10: "run/jog",
-    11: "sit",
-    12: "stand",
-    13: "swim",
-    14: "walk",
-    15: "answer phone",
-    16: "brush teeth",
-    17: "carry/hold (an object)",
-    18: "catch (an object)",
-    19: "chop",
-    20: "climb (e.g., a mountain)",
-    21: "clink glass",
-    22: "close (e.g., a door, a box)",
-    23: "cook",
-    24: "cut",
-    25: "dig",
-    26: "dress/put on clothing",
-    27: "drink",
-    28: "drive (e.g., a car, a truck)",
-    29: "eat",
-    30: "enter",
-    31: "exit",
-    32: "extract",
-    33: "fishing",
-    34: "hit (an object)",
-    35: "kick (an object)",
-    36: "lift/pick up",
-    37: "listen (e.g., to music)",
-    38: "open (e.g., a window, a car door)",
-    39: "paint",
-    40: "play board game",
-    41: "play musical instrument",
-    42: "play with pets",
-    43: "point to (an object)",
-    44: "press",
-    45: "pull (an object)",
-    46: "push (an object)",
-    47: "put down",
-    48: "read",
-    49: "ride (e.g., a bike, a car, a horse)",
-    50: "row boat",
-    51: "sail boat",
-    52: "shoot",
-    53: "shovel",
-    54: "smoke",
-    55: "stir",
-    56: "take a photo",
-    57: "text on/look at a cellphone",
-    58: "throw",
-    59: "touch (an object)",
-    60: "turn (e.g., a screwdriver)",
-    61: "watch (e.g., TV)",
-    62: "work on a computer",
-    63: "write",
-    64: "fight/hit (a person)",
-    65: "give/serve (an object) to (a person)",
-    66: "grab (a person)",
-    67: "hand clap",
-    68: "hand shake",
-    69: "hand wave",
-    70: "hug (a person)",
-    71: "kick (a person)",
-    72: "kiss (a person)",
-    73: "lift (a person)",
-    74: "listen to (a person)",
-    75: "play with kids",
-    76: "push (another person)",
-    77: "sing to (e.g., self, a person, a group)",
-    78: "take (an object) from (a person)",
-    79: "talk to (e.g., self, a person, a group)",
-    80: "watch (a person)",
-}
+_AVA_NAMES = """
+    bend/bow (at the waist)|crawl|crouch/kneel|dance|fall down|get up|jump/leap|lie/sleep|martial art|
+    run/jog|sit|stand|swim|walk|answer phone|brush teeth|carry/hold (an object)|catch (an object)|chop|
+    climb (e.g., a mountain)|clink glass|close (e.g., a door, a box)|cook|cut|dig|dress/put on clothing|
+    drink|drive (e.g., a car, a truck)|eat|enter|exit|extract|fishing|hit (an object)|kick (an object)|
+    lift/pick up|listen (e.g., to music)|open (e.g., a window, a car door)|paint|play board game|
+    play musical instrument|play with pets|point to (an object)|press|pull (an object)|push (an object)|
+    put down|read|ride (e.g., a bike, a car, a horse)|row boat|sail boat|shoot|shovel|smoke|stir|
+    take a photo|text on/look at a cellphone|throw|touch (an object)|turn (e.g., a screwdriver)|
+    watch (e.g., TV)|work on a computer|write|fight/hit (a person)|give/serve (an object) to (a person)|
+    grab (a person)|hand clap|hand shake|hand wave|hug (a person)|kick (a person)|kiss (a person)|
+    lift (a person)|listen to (a person)|play with kids|push (another person)|
+    sing to (e.g., self, a person, a group)|take (an object) from (a person)|
+    talk to (e.g., self, a person, a group)|watch (a person)"""
+
+AVA_80: Mapping[int, str] = dict(enumerate(_AVA_NAMES.replace("\n    ", "").split("|"), start=1))
 """Poses 1–14, interactions with objects 15–63, interactions with people 64–80."""
 
 _NOT_EVALUATED = {2, 16, 18, 19, 21, 23, 25, 31, 32, 33, 35, 39, 40, 42, 44, 50, 53, 55, 71, 75}

@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from mule.core.errors import AnnotationError
-from mule.core.text_rows import Json, is_number, read_json, shown
+from mule.core.text_rows import Json, Problems, is_number, read_json, shown
 from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
-    PlacedProblems,
     Sighting,
     Sightings,
     SizePx,
@@ -103,7 +102,7 @@ def _add(
 
 
 def _category(
-    place: str, annotation: dict[str, Json], categories: Mapping[Json, str], problems: PlacedProblems
+    place: str, annotation: dict[str, Json], categories: Mapping[Json, str], problems: Problems
 ) -> tuple[str, ...] | None:
     number = annotation.get("category_id")
     if number is None:
@@ -114,7 +113,7 @@ def _category(
     return (categories[_key(number)],)
 
 
-def _attributes(place: str, annotation: dict[str, Json], problems: PlacedProblems) -> dict[str, Json]:
+def _attributes(place: str, annotation: dict[str, Json], problems: Problems) -> dict[str, Json]:
     """Return all attributes of an annotation; each name of a list is an attribute with the value true."""
     joined: dict[str, Json] = {}
     for key in _ATTRIBUTE_KEYS:
@@ -136,7 +135,7 @@ def _actor(annotation: dict[str, Json]) -> str:
 
 
 def _images(
-    content: Json, settings: BoxSettings, first_frame: int, problems: PlacedProblems
+    content: Json, settings: BoxSettings, first_frame: int, problems: Problems
 ) -> dict[Json, _Image | None]:
     """Return the images by id; None for an image with a problem."""
     videos = _by_id(content, "videos", problems)
@@ -215,7 +214,7 @@ def _size(entry: dict[str, Json]) -> SizePx | None:
     return None
 
 
-def _categories(content: Json, problems: PlacedProblems) -> dict[Json, str]:
+def _categories(content: Json, problems: Problems) -> dict[Json, str]:
     names: dict[Json, str] = {}
     for number, (place, category) in _by_id(content, "categories", problems).items():
         name = category.get("name")
@@ -225,7 +224,7 @@ def _categories(content: Json, problems: PlacedProblems) -> dict[Json, str]:
     return names
 
 
-def _by_id(content: Json, key: str, problems: PlacedProblems) -> dict[Json, tuple[str, dict[str, Json]]]:
+def _by_id(content: Json, key: str, problems: Problems) -> dict[Json, tuple[str, dict[str, Json]]]:
     """Return the entries of a list by id, each with its place."""
     entries: dict[Json, tuple[str, dict[str, Json]]] = {}
     for at, entry in enumerate(_list(content, key, problems)):
@@ -237,7 +236,7 @@ def _by_id(content: Json, key: str, problems: PlacedProblems) -> dict[Json, tupl
     return entries
 
 
-def _list(content: Json, key: str, problems: PlacedProblems) -> list[Json]:
+def _list(content: Json, key: str, problems: Problems) -> list[Json]:
     value = content.get(key, [] if key in ("videos", "categories") else None)
     if isinstance(value, list):
         return value

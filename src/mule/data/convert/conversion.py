@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mule.core.errors import AnnotationError, RangeError
-from mule.core.text_rows import PROBLEMS_SHOWN, numbered, shown
+from mule.core.text_rows import Problems, numbered, shown
 from mule.data.table.table import ACTION_SEPARATOR, ActorTable
 from mule.video.clips import SAME_INSTANT_S
 
@@ -57,27 +57,6 @@ class TableRow(NamedTuple):
     box_xyxy_unit: Corners
     actions: frozenset[str]
     actor: str
-
-
-class PlacedProblems:
-    """Collects the problems of one file by named place; describes the first few and counts the others."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._all: list[str] = []
-
-    def add(self, place: str, what: str) -> None:
-        """Add a problem; `what` states what must hold and what was found."""
-        self._all.append(f"{place}: {what}")
-
-    def raise_if_any(self) -> None:
-        """Raise an AnnotationError with the first problems, if there are any."""
-        if self._all:
-            more = len(self._all) - PROBLEMS_SHOWN
-            text = "; ".join(self._all[:PROBLEMS_SHOWN])
-            raise AnnotationError(
-                f"{self._path}, {text}{f'; and {more} more like these' if more > 0 else ''}."
-            )
 
 
 def actor_table(rows: Iterable[TableRow]) -> ActorTable:
@@ -244,7 +223,7 @@ class Sightings:
     """Turns the boxes of one file into rows; counts dropped and joined boxes and collects problems."""
 
     def __init__(self, path: Path, settings: BoxSettings) -> None:
-        self.problems = PlacedProblems(path)
+        self.problems = Problems(path)
         self.dropped: Counter[str] = Counter()
         self.noted: Counter[str] = Counter()
         self.num_read = 0
