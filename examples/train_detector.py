@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.detection.boxes import iou_matrix
-from mule.detection.centres import STRIDE, CentreDetector, CentreNetwork
+from mule.detection.centres import CENTRES_STRIDE, CentreDetector, CentreNetwork
 from mule.detection.detections import PERSON, Detections
 from mule.video.clips import ClipShape, clip_window
 from mule.video.reading import read_clips
@@ -105,8 +105,8 @@ def _loss(heat: Tensor, sides: Tensor, frame: Frame) -> Tensor:
     rows, cols = heat.shape[1:]
     boxes = frame.boxes_xyxy_px
     centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-    x = (torch.arange(cols) + 0.5) * STRIDE
-    y = (torch.arange(rows) + 0.5) * STRIDE
+    x = (torch.arange(cols) + 0.5) * CENTRES_STRIDE
+    y = (torch.arange(rows) + 0.5) * CENTRES_STRIDE
     spread = (size / 8).clamp(min=1.2)
     bump = torch.exp(
         -((x[None, None, :] - centre[:, 0, None, None]) ** 2) / (2 * spread[:, 0, None, None] ** 2)

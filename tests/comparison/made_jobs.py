@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,3 +122,27 @@ KINDS = {
         endless,
     )
 }
+
+
+def ignored(_):
+    """What nobody needs to hear."""
+
+
+def wait_until(is_so, *, at_most_s=60.0):
+    started_at = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - started_at < at_most_s
+        time.sleep(0.02)
+
+
+class KilledFromOutside(threading.Thread):
+    """Kills the first process of a job, once it has done half of it."""
+
+    def __init__(self, job):
+        super().__init__(daemon=True)
+        self.job = job
+        self.start()
+
+    def run(self):
+        wait_until(lambda: "half" in self.job.notes)
+        os.kill(self.job.pids[0], signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_a_row_that_fails_does_not_stop_the_others_and_is_named(root, tmp_path, 
         found = run_comparison(both, watch=watched_by_nobody, noted=silent)
     (failure,) = found.failures
     assert failure.name == "broken-A-s0"
-    assert "3 clips and batches are of 4" in failure.reason
+    assert "there are 3 clips, and a batch takes 4" in failure.reason
     assert found.findings is not None
     assert found.findings.methods == ("fine",)
 

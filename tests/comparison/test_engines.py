@@ -5,30 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from made_jobs import MadeJob, do
+from made_jobs import KilledFromOutside, MadeJob, do, ignored, wait_until
 
 from mule.comparison.engines import JobFailure, run_jobs
 from mule.core.errors import MuleError, RangeError
 
 
-def ignored(_):
-    """What nobody needs to hear."""
-
-
 def run_locally(jobs, *, num_workers=2, noted=ignored):
     return run_jobs(jobs, do, engine="local", num_workers=num_workers, noted=noted)
-
-
-def wait_until(is_so, *, at_most_s=60.0):
-    started_at = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - started_at < at_most_s
-        time.sleep(0.02)
 
 
 def is_running(pid):
@@ -37,19 +24,6 @@ def is_running(pid):
     except ProcessLookupError:
         return False
     return True
-
-
-class KilledFromOutside(threading.Thread):
-    """Kills the first process of a job, once it has done half of it."""
-
-    def __init__(self, job):
-        super().__init__(daemon=True)
-        self.job = job
-        self.start()
-
-    def run(self):
-        wait_until(lambda: "half" in self.job.notes)
-        os.kill(self.job.pids[0], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])

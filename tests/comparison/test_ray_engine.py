@@ -6,8 +6,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from made_jobs import MadeJob, do
-from test_engines import KilledFromOutside, ignored
+from made_jobs import KilledFromOutside, MadeJob, do, ignored
 
 from mule.comparison.engines import JobFailure, run_jobs
 

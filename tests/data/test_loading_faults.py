@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from made_clips import MadeClips, made_sample
-from test_loading import contents, epoch_of, loader_of
-from test_video_clips import READING, table_of
+from made_loaders import contents, epoch_of, loader_of
+from made_video_tables import READING, video_table
 from tiny_extraction import render
 from torch import Tensor
 
@@ -297,7 +297,7 @@ def test_damaged_and_missing_videos_are_skipped_by_name(tmp_path):
     sources["v1"].write_bytes(sources["v1"].read_bytes()[:400])
     sources["v2"].unlink()
     rows = [(name, 1.0, None, ("run",), "") for name in sources]
-    clips = VideoClips(table_of(rows), sources, classes=("run",), reading=READING)
+    clips = VideoClips(video_table(rows), sources, classes=("run",), reading=READING)
     loader = ClipLoader(
         clips,
         ClipSampler(4, 2, is_shuffled=False),

@@ -97,5 +97,5 @@ def test_kept_maps_have_no_motion_to_undo(tmp_path):
         "view": {"undone_motion": 0.2}, "optimizer": {"lr": 1e-3}, "training": {"epochs": 1},
     }  # fmt: skip
     experiment = experiment_from(settings, source="frozen.toml")
-    with pytest.raises(MuleError, match=r"Set view\.undone_motion=0"):
+    with pytest.raises(MuleError, match=r"view\.undone_motion must be 0"):
         build_kept_data(experiment, torch.nn.Identity(), normalisation=SLOWFAST, noted=print)

@@ -7,40 +7,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from made_video_tables import NAN, READING, SHAPE, video_table
 from tiny_extraction import RATE, render, render_images
 
 from mule.core.errors import RangeError, VideoError
 from mule.data.batches.samples import ClipName, WholeView, sample_at
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
-from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.table.table import ObjectTable
 from mule.video.clips import ClipShape, clip_window, spread_windows
 from mule.video.reading import read_clips
-
-SHAPE = ClipShape(num_frames=4, stride_frames=2, num_slow_frames=2)
-READING = ClipReading(shape=SHAPE)
-CLASSES = ("jump", "run", "sit")
-NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("videos")
     return {name: render(folder / f"{name}.mp4", 30, seed=seed) for seed, name in enumerate(("a", "b"))}
-
-
-def table_of(rows):
-    """(video, time, box or None, actions, id) per row."""
-    names = tuple(dict.fromkeys(row[0] for row in rows))
-    boxes = [[NAN] * 4 if row[2] is None else row[2] for row in rows]
-    return ActorTable(
-        names,
-        CLASSES,
-        np.array([names.index(row[0]) for row in rows], dtype=np.int64),
-        np.array([row[1] for row in rows], dtype=float),
-        np.array(boxes, dtype=float).reshape(-1, 4),
-        np.array([[c in row[3] for c in CLASSES] for row in rows], dtype=bool).reshape(-1, 3),
-        tuple(row[4] for row in rows),
-    )
 
 
 ROWS = [
@@ -53,7 +34,7 @@ WHOLE = [("a", NAN, None, ("run",), ""), ("b", NAN, None, ("sit", "jump"), "")]
 
 
 def made_clips(videos, rows=ROWS, reading=READING, **more):
-    return VideoClips(table_of(rows), videos, **({"classes": ("run", "sit"), "reading": reading} | more))
+    return VideoClips(video_table(rows), videos, **({"classes": ("run", "sit"), "reading": reading} | more))
 
 
 def frames_of(path, window):

@@ -6,7 +6,7 @@ from torch import nn
 
 from mule.core.errors import DetectorError, ShapeError
 from mule.detection.centres import (
-    STRIDE,
+    CENTRES_STRIDE,
     CentreDetector,
     CentreNetwork,
     boxes_at,
@@ -28,11 +28,11 @@ class Planted(nn.Module):
     def forward(self, pixels):
         self.seen.append(pixels)
         frames, _, rows, cols = pixels.shape
-        heat = torch.full((frames, len(NAMES), rows // STRIDE, cols // STRIDE), -9.0)
-        sides = torch.ones(frames, 4, rows // STRIDE, cols // STRIDE)
+        heat = torch.full((frames, len(NAMES), rows // CENTRES_STRIDE, cols // CENTRES_STRIDE), -9.0)
+        sides = torch.ones(frames, 4, rows // CENTRES_STRIDE, cols // CENTRES_STRIDE)
         for number, (kind, x1, y1, x2, y2) in enumerate(self.boxes):
-            col, row = int((x1 + x2) / 2 / STRIDE), int((y1 + y2) / 2 / STRIDE)
-            x, y = (col + 0.5) * STRIDE, (row + 0.5) * STRIDE
+            col, row = int((x1 + x2) / 2 / CENTRES_STRIDE), int((y1 + y2) / 2 / CENTRES_STRIDE)
+            x, y = (col + 0.5) * CENTRES_STRIDE, (row + 0.5) * CENTRES_STRIDE
             heat[:, kind, row, col] = 4.0 - number
             sides[:, :, row, col] = torch.tensor([x - x1, y - y1, x2 - x, y2 - y])
         return heat, sides

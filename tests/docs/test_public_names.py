@@ -14,54 +14,6 @@ PACKAGE = Path(mule.__file__).parent
 TYPER = {"app"}
 """Every file of a group of commands has one."""
 
-KNOWN_TWICE: dict[str, set[str]] = {
-    "AnyArray": {"evaluation.charades", "evaluation.mean_ap", "metrics"},
-    "BOXES": {"runtime.graphs", "runtime.openvino"},
-    "Boxes": {"data.batches.samples", "detection.boxes", "evaluation.ava", "video.transforms"},
-    "CARD": {"runtime.exported", "training.run_folder"},
-    "CLIPS": {"runtime.graphs", "runtime.openvino"},
-    "Checkpoint": {"features.weights.checkpoints", "training.checkpoint"},
-    "Count": {"core.config", "watching.moments"},
-    "DPI": {"data.table.stats", "evaluation.drawing"},
-    "FORMAT": {"runtime.exported", "watching.engine.bundle", "watching.moments"},
-    "Frames": {"video.reading", "video.transforms"},
-    "GRID": {"evaluation.drawing", "stage.figure"},
-    "Image": {"stage.takes", "video.reading", "watching.outputs.annotating", "watching.thumbnails"},
-    "LABELS": {"watching.engine.bundle", "watching.outputs.results"},
-    "LONGEST_NAME": {"evaluation.drawing", "watching.outputs.annotating"},
-    "MODEL": {"training.checkpoint", "training.run_folder"},
-    "NO_TRACK": {"detection.tracks", "watching.engine.judging"},
-    "NUM_FRAMES": {"comparison.compare", "stage.benchmark"},
-    "Number": {"evaluation.tables", "stage.textures"},
-    "OnProgress": {"stage.export", "training.maps"},
-    "PACKAGES": {"runtime.engines", "training.run_folder"},
-    "PERSON": {"detection.detections", "watching.outputs.exports"},
-    "Picture": {"stage.textures", "video.decode"},
-    "Points": {"evaluation.figures", "stage.figure"},
-    "Policy": {"data.split.planning", "data.split.splits"},
-    "Progress": {"features.extraction", "training.step"},
-    "RIGHT": {"evaluation.pictures", "stage.poses"},
-    "ROWS_AT_ONCE": {"evaluation.ava", "objective.hsic"},
-    "Runtime": {"features.cache", "runtime.engines"},
-    "SCENES": {"runtime.running", "stage.classes"},
-    "STRIDE": {"detection.centres", "features.backbones.tiny"},
-    "Scene": {"stage.classes", "watching.engine.finding"},
-    "Share": {"core.config", "watching.moments"},
-    "Summary": {"evaluation.outcomes", "watching.outputs.summary"},
-    "TRAIN": {"data.split.partition", "inference.sides"},
-    "Targets": {"evaluation.mean_ap", "systems.catalogue"},
-    "VAL": {"data.split.partition", "inference.sides"},
-    "VERSION": {"stage.classes", "watching.moments"},
-    "View": {"stage.textures", "video.transforms", "watching.moments"},
-    "Weights": {"evaluation.intervals", "training.checkpoint"},
-    "differences": {"comparison.sheets", "core.config"},
-    "initialise": {"features.backbones.residual", "training.build"},
-    "labels_of": {"training.data", "watching.outputs.exports"},
-    "read_ground_truth": {"evaluation.ava", "evaluation.charades"},
-    "write_page": {"comparison.page", "watching.outputs.page"},
-}
-"""Names that still have several meanings, with the modules that define them. Remove a line when one is renamed."""
-
 
 def definitions() -> dict[str, set[str]]:
     """The modules that define each public name at their top level."""
@@ -115,20 +67,8 @@ def test_a_name_has_one_meaning():
         for name, modules in definitions().items()
         if name not in TYPER
     }
-    twice = {name: modules for name, modules in twice.items() if len(modules) > 1}
-    new = {
-        name: sorted(modules)
-        for name, modules in twice.items()
-        if not modules <= KNOWN_TWICE.get(name, set())
-    }
-    assert not new, f"defined in more than one module; rename, or share one definition: {new}"
-
-
-def test_the_list_of_names_with_several_meanings_is_short_of_nothing():
-    """A name that has one meaning now leaves the list."""
-    modules = definitions()
-    done = [name for name, listed in KNOWN_TWICE.items() if len(listed & modules.get(name, set())) < 2]
-    assert not done, f"these have one meaning now; remove them from KNOWN_TWICE: {done}"
+    twice = {name: sorted(modules) for name, modules in twice.items() if len(modules) > 1}
+    assert not twice, f"defined in more than one module; rename, or share one definition: {twice}"
 
 
 def test_star_import_and_completion_offer_the_same_names():

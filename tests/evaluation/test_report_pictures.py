@@ -14,8 +14,8 @@ from mule.core.errors import RangeError, ShapeError
 from mule.evaluation.drawing import write_figure
 from mule.evaluation.pictures import (
     CYAN,
-    RIGHT,
-    WRONG,
+    RIGHT_COLOUR,
+    WRONG_COLOUR,
     YELLOW,
     Calls,
     FrameDecisions,
@@ -120,7 +120,7 @@ def test_right_calls_bear_a_tick_and_wrong_ones_a_cross():
     (axes,) = picture_grid([key_frame(["a"])], ["a"]).axes
     grounds = [line.get_markerfacecolor() for line in axes.get_lines() if line.get_marker() == "o"]
     markers = [line.get_marker() for line in axes.get_lines()]
-    assert sorted(grounds) == sorted([RIGHT, WRONG])
+    assert sorted(grounds) == sorted([RIGHT_COLOUR, WRONG_COLOUR])
     assert sorted(len(np.asarray(sign.vertices)) for sign in markers if isinstance(sign, Path)) == [3, 4]
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from test_alg1_primal_dual import (
+from projected_quadratic import (
     BOUND,
     CENTRE,
     NORMAL,

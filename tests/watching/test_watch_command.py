@@ -112,7 +112,7 @@ def test_a_model_that_is_none_or_does_not_fit_together_is_exit_code_2(take, bund
     write_memory(copy / "memory.safetensors", other)
     outcome = mule("watch", take, "--model", copy, "--out", tmp_path / "r")
     assert outcome.exit_code == 2
-    assert "must hold features of the model that asks" in outcome.stderr
+    assert "must be a memory of this model" in outcome.stderr
     assert not (tmp_path / "r").exists()
 
 

@@ -15,8 +15,8 @@ from mule.evaluation.ava import read_detections
 from mule.watching.outputs.exports import (
     EXPORTS,
     action_ids,
+    export_labels,
     frame_number,
-    labels_of,
     novel_label,
     write_ava,
     write_coco,
@@ -140,7 +140,7 @@ def test_a_class_called_novel_is_not_taken_for_novelty():
     top = header(["novel", "novel*"])
     assert novel_label(top) == "novel**"
     actor = seen(actions=[opinion("novel", 3.0, 1.0)], novelty=0.99)
-    assert [label.name for label in labels_of(actor, top)] == ["novel", "novel**"]
+    assert [label.name for label in export_labels(actor, top)] == ["novel", "novel**"]
 
 
 @pytest.mark.parametrize(("rate", "time_s", "frame"), [("25", 0.0, 0), ("25", 0.0399, 1), ("25", 0.0394, 0),

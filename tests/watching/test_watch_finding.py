@@ -99,7 +99,7 @@ def test_a_detector_is_asked_itself_also_between_key_times():
     ("make", "error", "message"),
     [
         (lambda _: "boxes.pkl", DetectorError, "must be a YOLOX file"),
-        (lambda folder: folder / "nothing.csv", AnnotationError, "cannot be read"),
+        (lambda folder: folder / "nothing.csv", AnnotationError, "must be a readable file"),
         (lambda folder: folder / "nothing.onnx", DetectorError, "no such detector file"),
         (lambda folder: folder / "videos", AnnotationError, "must hold tracks.csv or actors.csv"),
     ],

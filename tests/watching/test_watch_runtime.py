@@ -107,7 +107,7 @@ def test_a_bundle_is_exported_with_its_parity_in_a_table(target, bundle_dir, tmp
     out = tmp_path / "exported"
     outcome = mule_command("export", bundle_dir, "--to", target, "--out", out)
     assert outcome.exit_code == 0, outcome.output
-    for words in (f"{target} and torch", "objects", "all within 0.001", "clips of 4 frames of 24 × 32"):
+    for words in (f"{target} against torch", "objects", "all within 0.001", "clips of 4 frames of 24 × 32"):
         assert words in outcome.stdout
     card = json.loads((out / "card.json").read_text())
     run = json.loads((bundle_dir / "card.json").read_text())

@@ -191,7 +191,7 @@ class _Report:
         try:
             return read(self._most_shown)
         except RowProblems as problems:
-            self.add(problems.each, num_more=problems.num_untold)
+            self.add(problems.each, num_more=problems.num_more)
             return None
 
 

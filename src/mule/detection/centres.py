@@ -23,7 +23,7 @@ from mule.detection.detections import Detections, concatenate
 from mule.detection.detector import RgbFrames, require_rgb_frames
 
 CENTRES_FORMAT = "mule-centres-1"
-STRIDE, COARSEST = 2, 16
+CENTRES_STRIDE, COARSEST = 2, 16
 WIDTHS = (16, 32, 64, 96)
 MAX_DETECTIONS = 60
 MAX_IOU = 0.65
@@ -126,7 +126,7 @@ def boxes_at(
     sides: Float[Tensor, "places 4"], place: Int[Tensor, " places"], cols: int
 ) -> Float[Tensor, "places 4"]:
     """Return boxes (xyxy, input pixels) from the predicted sides at places of a map, counted row by row."""
-    centre = (torch.stack([place % cols, place // cols], dim=1).float() + 0.5) * STRIDE
+    centre = (torch.stack([place % cols, place // cols], dim=1).float() + 0.5) * CENTRES_STRIDE
     return torch.cat([centre - sides[:, :2], centre + sides[:, 2:]], dim=1)
 
 

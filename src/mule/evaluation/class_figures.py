@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.evaluation.drawing import (
     FAINT_PT,
-    GRID,
+    GRID_COLOUR,
     INK,
     KNOWN,
     NOVEL,
@@ -127,7 +127,9 @@ def _draw_counts(axes: "Axes", found: Reliability) -> None:
     """Bars below zero, on a logarithmic scale of their own: most pairs have a probability near zero."""
     edges = np.linspace(0, 1, len(found.counts) + 1)
     height = np.log1p(found.counts) / max(float(np.log1p(found.counts.max(initial=1))), 1.0)
-    axes.stairs(_FLOOR - 0.8 * _FLOOR * height, edges, baseline=_FLOOR, fill=True, color=GRID, zorder=1)
+    axes.stairs(
+        _FLOOR - 0.8 * _FLOOR * height, edges, baseline=_FLOOR, fill=True, color=GRID_COLOUR, zorder=1
+    )
     axes.stairs(_FLOOR - 0.8 * _FLOOR * height, edges, baseline=_FLOOR, color=PALE, linewidth=0.6, zorder=2)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 FIGURE_DPI = 150
 KNOWN, NOVEL = "#0e9bb5", "#e08e00"  # cyan and yellow, dark enough for white paper
-INK, PALE, GRID = "#222222", "#9a9a9a", "#e6e6e6"
+INK, PALE, GRID_COLOUR = "#222222", "#9a9a9a", "#e6e6e6"
 TITLE_PT, TEXT_PT, SMALL_PT, FAINT_PT = 9.0, 8.5, 7.5, 6.5
-LONGEST_NAME, LONGEST_TITLE = 34, 26
+LONGEST_METHOD_NAME, LONGEST_TITLE = 34, 26
 
 # at least 25 CIELAB units apart, also as protanopes, deuteranopes and tritanopes see them
 METHOD_COLOURS = ("#332288", "#dd7788", "#117733", "#77aadd", "#882255", "#999933", "#000000")
@@ -109,7 +109,7 @@ def dress(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set(color=INK, linewidth=0.7)
     axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.7, colors=INK)
-    axes.grid(True, color=GRID, linewidth=0.6)
+    axes.grid(True, color=GRID_COLOUR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_facecolor("white")
 
@@ -181,7 +181,7 @@ def draw_line(
     return line
 
 
-def plain(name: str, *, longest: int = LONGEST_NAME) -> str:
+def plain(name: str, *, longest: int = LONGEST_METHOD_NAME) -> str:
     """The name on one line, shortened, with dollar signs escaped."""
     short = " ".join(name.split())
     short = short if len(short) <= longest else f"{short[: longest - 1]}…"

@@ -16,7 +16,7 @@ from mule.evaluation.drawing import (
     FAINT_PT,
     INK,
     KNOWN,
-    LONGEST_NAME,
+    LONGEST_METHOD_NAME,
     NOVEL,
     PALE,
     TEXT_PT,
@@ -190,7 +190,7 @@ def _square(methods: Sequence[MethodCurves]) -> tuple["Figure", "Axes"]:
     """A square panel with room for a legend at its right; lengths are in inches."""
     left, bottom, top, letter = 0.6, 0.5, 0.28, 0.061
     side = max(2.7, 0.168 * (len(methods) + 1))
-    longest = max((min(5 + len(each.method), LONGEST_NAME) for each in methods), default=0)
+    longest = max((min(5 + len(each.method), LONGEST_METHOD_NAME) for each in methods), default=0)
     width, height = left + side + 0.7 + letter * max(longest, 12), bottom + side + top
     figure = new_figure(width, height, is_arranged=False)
     axes = figure.add_axes((left / width, bottom / height, side / width, side / height))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 CYAN, YELLOW = "#19e3ff", "#ffd21a"
-RIGHT, WRONG = "#12803c", "#c8102e"
+RIGHT_COLOUR, WRONG_COLOUR = "#12803c", "#c8102e"
 _CELL_IN, _GAP_IN, _TOP_IN, _BOTTOM_IN, _LEFT_IN = 2.5, 0.06, 0.28, 0.32, 0.3
 _MOST_COLUMNS = 6
 _WRAPPED_COLUMNS = 5
@@ -266,7 +266,7 @@ def _verdict_marks(is_right: bool, x: list[float], y: list[float]) -> list["Line
 
     tick = Path([(-0.5, 0.0), (-0.15, -0.4), (0.5, 0.4)], [Path.MOVETO, Path.LINETO, Path.LINETO])
     cross = Path([(-0.4, -0.4), (0.4, 0.4), (-0.4, 0.4), (0.4, -0.4)], [Path.MOVETO, Path.LINETO] * 2)
-    ground = RIGHT if is_right else WRONG
+    ground = RIGHT_COLOUR if is_right else WRONG_COLOUR
     disc = Line2D(x, y, marker="o", color="none", markerfacecolor=ground, markeredgecolor="white",
                   markersize=9, markeredgewidth=0.8, zorder=7)  # fmt: skip
     sign = Line2D(x, y, marker=tick if is_right else cross, color="none", markerfacecolor="none",

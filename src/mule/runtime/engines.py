@@ -17,7 +17,7 @@ Target = Literal["onnx", "openvino"]
 Runtime = Literal["torch", "onnx", "openvino"]
 """Where a network runs."""
 SUFFIXES: Mapping[Target, str] = {"onnx": ".onnx", "openvino": ".xml"}
-PACKAGES: Mapping[Target, str] = {"onnx": "onnxruntime", "openvino": "openvino"}
+RUNTIME_PACKAGES: Mapping[Target, str] = {"onnx": "onnxruntime", "openvino": "openvino"}
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
 
 def runtime_version(target: Target) -> str:
     """Return the version of the package that runs this format."""
-    return version(PACKAGES[target])
+    return version(RUNTIME_PACKAGES[target])
 
 
 def write_graph(graph: bytes, path: Path, target: Target) -> None:

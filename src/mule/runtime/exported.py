@@ -36,7 +36,7 @@ from mule.runtime.graphs import (
 from mule.runtime.openvino import ClipSize
 from mule.runtime.running import LIMIT, Parity, ParityError, RunningModel, measured_parity, running_anywhere
 
-CARD, FORMAT = "card.json", "mule-export-1"
+EXPORT_CARD, EXPORT_FORMAT = "card.json", "mule-export-1"
 
 
 class ExportCard(BaseModel):
@@ -44,7 +44,7 @@ class ExportCard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: str = FORMAT
+    format: str = EXPORT_FORMAT
     target: Target
     model_sha256: str
     """The checksum of all weights and layers."""
@@ -106,7 +106,7 @@ def export_model(
             )
         facts = _facts(model, graphs, target, parts)
         card = ExportCard(**facts, about=about or {}, limit=limit, parity=parity)
-        (parts / CARD).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (parts / EXPORT_CARD).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
         out.parent.mkdir(parents=True, exist_ok=True)
         parts.rename(out)
     except OSError as error:
@@ -127,7 +127,7 @@ def open_exported(folder: Path, *, num_threads: int | None = None) -> RunningMod
     for name, sha256 in card.files.items():
         if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
             raise WeightsError(
-                f"{folder / name}: must be the file whose checksum is in {CARD}; it is missing or damaged. Export again."
+                f"{folder / name}: must be the file whose checksum is in {EXPORT_CARD}; it is missing or damaged. Export again."
             )
     return _opened(folder, card.target, card.clip_size, card.stride, num_threads)
 
@@ -138,7 +138,7 @@ def read_export_card(folder: Path) -> ExportCard:
     Raises:
         WeightsError: the card is missing, or has another format.
     """
-    path = folder / CARD
+    path = folder / EXPORT_CARD
     try:
         return ExportCard.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -180,7 +180,7 @@ def _kept(model: MuleModel, key: str, size: ClipSize, target: Target, kept_in: P
     sizes = "x".join(map(str, size))
     made_by = "-".join(_versions(target).values())
     folder = kept_in / f"{key[:20]}-{sizes}-{target}-{made_by}"
-    if not (folder / CARD).is_file() or not _is_of(folder, key):
+    if not (folder / EXPORT_CARD).is_file() or not _is_of(folder, key):
         shutil.rmtree(folder, ignore_errors=True)
         export_model(model, size, target, folder)
     return folder

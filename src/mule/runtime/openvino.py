@@ -124,7 +124,7 @@ class PairedStem(nn.Module):
 
 ClipSize = tuple[int, int, int]
 """Frames, rows and columns of a clip."""
-CLIPS, BOXES = "clips", "boxes_xyxy_px"
+CLIPS_INPUT, BOXES_INPUT = "clips", "boxes_xyxy_px"
 CPU_FACTS = Path("/proc/cpuinfo")
 MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 
@@ -160,7 +160,7 @@ def converted(backbone: Backbone, size: ClipSize) -> Network:
         warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own internals
         graph = openvino.convert_model(torch.export.export(exportable(backbone, num_frames=size[0]), (clip,)))
     graph.reshape(list(clip.shape))  # the conversion loses the sizes that torch fixed
-    graph.input(0).get_tensor().set_names({CLIPS})
+    graph.input(0).get_tensor().set_names({CLIPS_INPUT})
     return Network(graph, size, backbone.stride)
 
 
@@ -179,7 +179,7 @@ class CompiledNetwork:
             ShapeError: the clips have another size.
         """
         require_size(clips, self.size)
-        results = [self._run({CLIPS: clip.unsqueeze(0).contiguous().numpy()}) for clip in clips]
+        results = [self._run({CLIPS_INPUT: clip.unsqueeze(0).contiguous().numpy()}) for clip in clips]
         maps = tuple(_joined(results, output) for output in self._run.outputs)
         return FeatureMaps(maps=maps, stride=self.stride)
 
@@ -260,7 +260,7 @@ class CompiledBoxFeatures:
         for index, clip in enumerate(clips):
             is_here = clip_index == index
             boxes = boxes_xyxy_px[is_here].float().contiguous()
-            inputs = {CLIPS: clip.unsqueeze(0).contiguous().numpy(), BOXES: boxes.numpy()}
+            inputs = {CLIPS_INPUT: clip.unsqueeze(0).contiguous().numpy(), BOXES_INPUT: boxes.numpy()}
             features[is_here] = torch.from_numpy(self._run(inputs)[output])
         return features
 
@@ -335,8 +335,8 @@ def _with_box_features(network: Network, sampling: RoiSampling) -> Any:  # noqa:
     maps = [each.get_node().input_value(0) for each in graph.outputs]
     time, place = ops.constant([TEMPORAL_AXIS]), ops.constant([2, 3])
     context = ops.concat([ops.reduce_mean(each, time, keep_dims=False) for each in maps], axis=1)
-    boxes = ops.parameter([-1, 4], openvino.Type.f32, name=BOXES)
-    boxes.output(0).get_tensor().set_names({BOXES})
+    boxes = ops.parameter([-1, 4], openvino.Type.f32, name=BOXES_INPUT)
+    boxes.output(0).get_tensor().set_names({BOXES_INPUT})
     num_boxes = ops.gather(ops.shape_of(boxes), ops.constant([0]), ops.constant(0))
     first_clip = ops.broadcast(ops.constant(0), num_boxes)
     pooled = ops.roi_align(

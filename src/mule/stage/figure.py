@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mule.stage.plans import GRID, Colour, Look, on_grid
+from mule.stage.plans import PLAN_GRID, Colour, Look, on_grid
 from mule.stage.poses import LEFT, RIGHT, Pose, Series
 from mule.stage.shapes import Accent, Shape, Track
 
@@ -194,7 +194,7 @@ class _Pen:
         """Return a share of the body's height at every frame."""
         if isinstance(share, np.ndarray):
             return on_grid(share * self.stand.height)
-        return np.full(len(self.stand.x), round(share * self.stand.height * GRID) / GRID)
+        return np.full(len(self.stand.x), round(share * self.stand.height * PLAN_GRID) / PLAN_GRID)
 
 
 def figure_of(body: Body, stand: Stand, look: Look) -> Figure:

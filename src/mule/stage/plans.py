@@ -22,7 +22,7 @@ FIGURE_SCALE = 0.91
 LANES = (0.75, 0.895)
 """Range of the feet: people are 0.40 to 0.55 of the picture's height, 38 to 54 of 96 rows."""
 
-GRID = 65536
+PLAN_GRID = 65536
 """Positions are multiples of 1 / GRID of the picture's height."""
 
 Colour = tuple[int, int, int]
@@ -30,7 +30,7 @@ Colour = tuple[int, int, int]
 
 def on_grid(values: np.ndarray) -> np.ndarray:
     """Round values to multiples of 1 / GRID."""
-    return np.rint(values * GRID) / GRID
+    return np.rint(values * PLAN_GRID) / PLAN_GRID
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def set_chance_state(state: Mapping[str, Any]) -> None:
 
 
 NAME = re.compile(r"step-(\d{8,})")
-MODEL, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"
+WEIGHTS, AVERAGE, STATE, DIGESTS = "model.safetensors", "average.safetensors", "state.pt", "digests.json"
 NUM_KEPT = 2
 
 Weights = Mapping[str, Tensor]
@@ -99,7 +99,7 @@ class Checkpoints:
         """
         _require_finite(checkpoint)
         place = self.path_of(checkpoint.step)
-        files = {MODEL: _weights_bytes(checkpoint.model), STATE: _state_bytes(checkpoint)}
+        files = {WEIGHTS: _weights_bytes(checkpoint.model), STATE: _state_bytes(checkpoint)}
         if checkpoint.average is not None:
             files[AVERAGE] = _weights_bytes(checkpoint.average)
         files[DIGESTS] = json.dumps({name: _sha256(file) for name, file in files.items()}).encode()
@@ -160,7 +160,7 @@ class Checkpoints:
                 raise CheckpointError(f"{place / damaged[0]}: damaged; its bytes are not those written.")
             return Checkpoint(
                 step=step,
-                model=safetensors.torch.load(files[MODEL]),
+                model=safetensors.torch.load(files[WEIGHTS]),
                 average=safetensors.torch.load(files[AVERAGE]) if AVERAGE in files else None,
                 state=torch.load(io.BytesIO(files[STATE]), weights_only=True),
             )

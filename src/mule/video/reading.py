@@ -39,7 +39,7 @@ from mule.video.images import ImageFrames
 from mule.video.sources import DecodeReport, FrameStream, ImageSequence, VideoFacts, VideoSource, video_source
 from mule.video.transforms import resized, short_side_size
 
-Image = UInt8[np.ndarray, "rows cols channels"]
+FrameArray = UInt8[np.ndarray, "rows cols channels"]
 
 
 class Reel:
@@ -72,7 +72,7 @@ class Reel:
         self._strip, self._strip_before = strip, self._strip
         self._first = first
 
-    def append(self, image: Image, *, times: int = 1) -> range:
+    def append(self, image: FrameArray, *, times: int = 1) -> range:
         """Store a frame so many times in a row, and return its numbers; its pixels are copied."""
         numbers = range(self._end, self._end + times)
         self._strip.images[self._end - self._first : numbers.stop - self._first] = image
@@ -112,7 +112,7 @@ class Strip:
 
 
 Scaler = Literal["torch", "swscale"]
-Frames = VideoFrames | ImageFrames | ArrayFrames
+FrameReader = VideoFrames | ImageFrames | ArrayFrames
 
 SEEK_AHEAD_S = Fraction(5)
 """Jump over gaps between clips that are longer than this; decoding through a shorter gap is cheaper."""
@@ -221,7 +221,7 @@ def video_facts(source: str | Path | VideoSource) -> VideoFacts:
         return frames.facts
 
 
-def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Frames:
+def open_frames(source: VideoSource, report: DecodeReport | None = None) -> FrameReader:
     """Open the source. A given report is filled in while the source is read; counts are added to it."""
     report = DecodeReport() if report is None else report
     report.end_s = report.stopped_by = report.unread_from_s = None
@@ -233,7 +233,7 @@ def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Fram
 class _Painter:
     """Converts pictures to pixels, in full size and in the requested size."""
 
-    def __init__(self, frames: Frames, short_side_px: int | None, scaler: Scaler) -> None:
+    def __init__(self, frames: FrameReader, short_side_px: int | None, scaler: Scaler) -> None:
         if short_side_px is not None and short_side_px < 1:
             raise RangeError(f"short_side_px must be at least 1; got {short_side_px}.")
         self.size = (frames.facts.rows, frames.facts.cols)
@@ -256,11 +256,11 @@ class _Shown:
         return latest_s < self.until_s
 
     @cached_property
-    def full(self) -> Image:
+    def full(self) -> FrameArray:
         return self._painter.full(self._picture.decoded())
 
     @property
-    def scaled(self) -> Image:
+    def scaled(self) -> FrameArray:
         painter = self._painter
         if painter.scaled_size == painter.size:
             return self.full
@@ -280,7 +280,7 @@ class _ClipUnderWay:
         self._latest_s = [_latest(time_s) for time_s in window.times_s]
         self._latest_key_s = _latest(window.key_time_s)
         self.numbers: list[int] = []
-        self._key_image: Image | None = None
+        self._key_image: FrameArray | None = None
         self._lacks_key_frame = keeps_key_frame
 
     @property
@@ -304,7 +304,7 @@ class _ClipUnderWay:
 
 
 def _clips(
-    frames: Frames, windows: Iterator[ClipWindow], painter: _Painter, keep_key_frames: bool
+    frames: FrameReader, windows: Iterator[ClipWindow], painter: _Painter, keep_key_frames: bool
 ) -> Iterator[Clip]:
     report, reel = frames.report, Reel(painter.scaled_size)
     under_way: deque[_ClipUnderWay] = deque()
@@ -362,7 +362,7 @@ def _latest(time_s: Fraction) -> float:
     return float(time_s + SAME_INSTANT_S)
 
 
-def _jumped(frames: Frames, picture: Picture, upcoming: ClipWindow) -> Picture:
+def _jumped(frames: FrameReader, picture: Picture, upcoming: ClipWindow) -> Picture:
     """Return the picture to continue from: jump ahead if the upcoming window is far away."""
     if not frames.can_seek or upcoming.begin_s - picture.time_s <= SEEK_AHEAD_S:
         return picture

@@ -18,7 +18,7 @@ from mule.core.errors import NotFinite, RangeError, ShapeError
 
 Frames = Num[Tensor, "frames channels rows cols"]
 NewFrames = Num[Tensor, "frames channels new_rows new_cols"]
-Boxes = Float[Tensor, "actors 4"]
+ActorBoxes = Float[Tensor, "actors 4"]
 Position = Literal["first", "centre", "last"]
 
 
@@ -88,7 +88,7 @@ def resized(frames: Frames, size: tuple[int, int]) -> NewFrames:
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False)
 
 
-def resize_short_side(frames: Frames, boxes: Boxes, short_side_px: int) -> tuple[NewFrames, Boxes]:
+def resize_short_side(frames: Frames, boxes: ActorBoxes, short_side_px: int) -> tuple[NewFrames, ActorBoxes]:
     """Scale frames to a short side of the given length, and their boxes with them."""
     rows, cols = frames.shape[2:]
     new_rows, new_cols = short_side_size(rows, cols, short_side_px)
@@ -106,7 +106,9 @@ def random_short_side(low_px: int, high_px: int, generator: Generator, *, invers
     return round(low_px + u * (high_px - low_px))
 
 
-def crop(frames: Frames, boxes: Boxes, *, top: int, left: int, size_px: int) -> tuple[NewFrames, Boxes]:
+def crop(
+    frames: Frames, boxes: ActorBoxes, *, top: int, left: int, size_px: int
+) -> tuple[NewFrames, ActorBoxes]:
     """Crop the square at (top, left); boxes are relative to its corner and may reach beyond it."""
     rows, cols = frames.shape[2:]
     if not (0 <= top <= rows - size_px and 0 <= left <= cols - size_px):
@@ -118,7 +120,9 @@ def crop(frames: Frames, boxes: Boxes, *, top: int, left: int, size_px: int) -> 
     return frames[:, :, top : top + size_px, left : left + size_px], boxes - corner
 
 
-def random_crop(frames: Frames, boxes: Boxes, size_px: int, generator: Generator) -> tuple[NewFrames, Boxes]:
+def random_crop(
+    frames: Frames, boxes: ActorBoxes, size_px: int, generator: Generator
+) -> tuple[NewFrames, ActorBoxes]:
     """Crop a square anywhere in the frame, all places equally likely."""
     rows, cols = frames.shape[2:]
     top, left = (
@@ -128,8 +132,8 @@ def random_crop(frames: Frames, boxes: Boxes, size_px: int, generator: Generator
 
 
 def crop_along_long_side(
-    frames: Frames, boxes: Boxes, size_px: int, position: Position = "centre"
-) -> tuple[NewFrames, Boxes]:
+    frames: Frames, boxes: ActorBoxes, size_px: int, position: Position = "centre"
+) -> tuple[NewFrames, ActorBoxes]:
     """Crop a square at the beginning, centre or end of the long side, and in the centre of the short one."""
     rows, cols = frames.shape[2:]
     top, left = -((size_px - rows) // 2), -((size_px - cols) // 2)  # (length − size) / 2, rounded up
@@ -142,21 +146,21 @@ def crop_along_long_side(
     return crop(frames, boxes, top=top, left=left, size_px=size_px)
 
 
-def flip(frames: Frames, boxes: Boxes) -> tuple[Frames, Boxes]:
+def flip(frames: Frames, boxes: ActorBoxes) -> tuple[Frames, ActorBoxes]:
     """Mirror frames and boxes left to right."""
     x1, y1, x2, y2 = boxes.unbind(-1)
     last = frames.shape[3] - 1
     return frames.flip(3), torch.stack([last - x2, y1, last - x1, y2], dim=-1)
 
 
-def clip_boxes(boxes: Boxes, rows: int, cols: int) -> tuple[Boxes, Bool[Tensor, " actors"]]:
+def clip_boxes(boxes: ActorBoxes, rows: int, cols: int) -> tuple[ActorBoxes, Bool[Tensor, " actors"]]:
     """Clip boxes to the frame, and return which of them still cover something."""
     last = boxes.new_tensor([cols - 1, rows - 1]).repeat(2)
     clipped = torch.minimum(boxes.clamp(min=0), last)
     return clipped, (clipped[:, 2:] > clipped[:, :2]).all(dim=-1)
 
 
-def require_boxes(boxes: Boxes, rows: int, cols: int) -> None:
+def require_boxes(boxes: ActorBoxes, rows: int, cols: int) -> None:
     """Check that every box is finite, has width and height, and covers some of the frame.
 
     Raises:
@@ -180,7 +184,7 @@ def require_boxes(boxes: Boxes, rows: int, cols: int) -> None:
         )
 
 
-def jitter_boxes(boxes: Boxes, amount: float, generator: Generator) -> Boxes:
+def jitter_boxes(boxes: ActorBoxes, amount: float, generator: Generator) -> ActorBoxes:
     """Move every edge of each box by up to `amount` of its width or height (ACAR, MULE: 0.075)."""
     sizes = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     if not 0 <= amount < 0.5:
@@ -226,18 +230,18 @@ def _grey(frames: Frames) -> Float[Tensor, "frames 1 rows cols"]:
 
 
 @dataclass(frozen=True)
-class View:
+class FrameView:
     """A clip as a backbone sees it, and its boxes."""
 
     frames: Frames
-    boxes_xyxy_px: Boxes
+    boxes_xyxy_px: ActorBoxes
     is_visible: Bool[Tensor, " actors"]
     """False for an actor the crop has lost; its box is empty and must not be pooled."""
     num_clipped: int
     """The number of boxes that reached beyond the source frame."""
 
 
-def whole_view(frames: Frames, boxes_xyxy_px: Boxes, *, short_side_px: int = 256) -> View:
+def whole_view(frames: Frames, boxes_xyxy_px: ActorBoxes, *, short_side_px: int = 256) -> FrameView:
     """Return the whole frame with a fixed short side, as in testing on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
@@ -248,13 +252,13 @@ def whole_view(frames: Frames, boxes_xyxy_px: Boxes, *, short_side_px: int = 256
 
 def random_view(
     frames: Frames,
-    boxes_xyxy_px: Boxes,
+    boxes_xyxy_px: ActorBoxes,
     *,
     short_sides_px: tuple[int, int] = (256, 320),
     crop_px: int = 224,
     flip_probability: float = 0.5,
     generator: Generator,
-) -> View:
+) -> FrameView:
     """Return a random size, a random square and, at random, the mirror image, as in training on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
@@ -266,11 +270,11 @@ def random_view(
     return _view(frames, boxes, _num_outside(boxes_xyxy_px, rows, cols))
 
 
-def _view(frames: Frames, boxes: Boxes, num_clipped: int) -> View:
+def _view(frames: Frames, boxes: ActorBoxes, num_clipped: int) -> FrameView:
     clipped, is_visible = clip_boxes(boxes, *frames.shape[2:])
-    return View(frames, clipped, is_visible, num_clipped)
+    return FrameView(frames, clipped, is_visible, num_clipped)
 
 
-def _num_outside(boxes: Boxes, rows: int, cols: int) -> int:
+def _num_outside(boxes: ActorBoxes, rows: int, cols: int) -> int:
     limits = boxes.new_tensor([cols, rows]).repeat(2)
     return int(((boxes < 0) | (boxes > limits)).any(dim=-1).sum())

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from mule.core.config import Count, Share
 from mule.core.errors import MuleError
 from mule.novelty.odds import in_words
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FORMAT = "mule.moments"
+MOMENTS_FORMAT = "mule.moments"
 VERSION = 1
 P_VALUE = "p_value"
 
@@ -68,9 +69,7 @@ def _require_rate(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_require_plain)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
 Box = tuple[float, float, float, float]
 SoundBox = Annotated[Box, AfterValidator(_require_box)]
 
@@ -273,7 +272,7 @@ class SourceFacts(Record):
 class Header(Record):
     """What all moments of a file have in common; its first line."""
 
-    format: Literal["mule.moments"] = FORMAT
+    format: Literal["mule.moments"] = MOMENTS_FORMAT
     version: Literal[1] = VERSION
     model: ModelFacts
     classes: tuple[Name, ...] = Field(min_length=1)

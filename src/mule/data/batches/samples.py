@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from mule.core.defaults import BOX_JITTER, FLIP_PROBABILITY
 from mule.core.errors import RangeError, ShapeError
-from mule.detection.boxes import px_from_unit
+from mule.detection.boxes import Boxes, px_from_unit
 from mule.video import transforms
 from mule.video.transforms import SLOWFAST, Normalisation, normalised
 
@@ -116,9 +116,6 @@ def _require_unit_boxes(boxes: Float[Tensor, "boxes 4"], whose: str) -> None:
         )
 
 
-Boxes = Float[Tensor, "boxes 4"]
-
-
 @dataclass(frozen=True)
 class ViewedClip:
     """One clip as a backbone sees it; boxes are in pixels of this view."""
@@ -188,7 +185,7 @@ class TrainingView:
             view = replace(view, frames=recoloured)
         return _viewed(sample, view, kept, self.normalisation)
 
-    def _framed(self, frames: Tensor, boxes: Boxes, generator: Generator) -> transforms.View:
+    def _framed(self, frames: Tensor, boxes: Boxes, generator: Generator) -> transforms.FrameView:
         short_side = min(frames.shape[2:])
         short_sides = self.short_sides_px or (short_side, short_side)
         if self.crop_px is not None:
@@ -245,7 +242,7 @@ def _in_sight(
 
 
 def _viewed(
-    sample: ClipSample, view: transforms.View, kept: Int[Tensor, " boxes"], normalisation: Normalisation
+    sample: ClipSample, view: transforms.FrameView, kept: Int[Tensor, " boxes"], normalisation: Normalisation
 ) -> ViewedClip:
     num_actors = len(sample.actor_boxes_xyxy_unit)
     boxes, kept = view.boxes_xyxy_px[view.is_visible], kept[view.is_visible]

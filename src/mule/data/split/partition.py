@@ -202,7 +202,7 @@ def _by_group(names: Iterable[str], group_of: Mapping[str, str], seed: int, *, p
     return sorted(shuffled(names, seed, purpose=purpose), key=lambda name: group_of.get(name, ""))
 
 
-TRAIN, VAL, TEST = range(len(SIDES))
+TRAIN_SIDE, VAL_SIDE, TEST_SIDE = range(len(SIDES))
 NOWHERE = -1
 
 
@@ -237,7 +237,7 @@ def drawn_sides(
     rows = np.bincount(group_index[table.video_index], minlength=len(names))
     shares = np.array([1 - val_share - test_share, val_share, test_share])
     is_novel = np.arange(counts.shape[1]) >= len(classes.known_train)
-    wanted = np.stack([np.where(is_novel, TEST, TRAIN), np.full(len(is_novel), TEST)])
+    wanted = np.stack([np.where(is_novel, TEST_SIDE, TRAIN_SIDE), np.full(len(is_novel), TEST_SIDE)])
     side = _allotted(counts, rows, shares, wanted=wanted)
     videos = sorted(zip(table.videos, side[group_index].tolist(), strict=True))
     return SideVideos(*(tuple(video for video, at in videos if at == wanted) for wanted in range(len(SIDES))))

@@ -52,12 +52,12 @@ DETECTOR = "detector.safetensors"
 """A bundle's own detector."""
 BUILTIN = "builtin"
 """The model that comes with the package; it knows rendered scenes only."""
-FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-2"
+BUNDLE_FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-2"
 SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes in the tables beside them."""
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
 _TENSORS = ("outputs", "features", "clip_index", "track_index")
-LABELS = "labels"
+HELD_OUT_LABELS = "labels"
 
 
 class BundleError(WeightsError):
@@ -69,7 +69,7 @@ class BundleCard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: str = FORMAT
+    format: str = BUNDLE_FORMAT
     name: str
     weights_sha256: str
     backbone_sha256: str | None = None
@@ -211,7 +211,7 @@ def cannot_follow_forgetting(memory_file: Path) -> bool:
     """Whether the calibration beside a memory has no labels, so that it cannot follow when an action is forgotten."""
     path = memory_file.parent / CALIBRATION
     try:
-        return LABELS not in _read_tensors(path)[0]
+        return HELD_OUT_LABELS not in _read_tensors(path)[0]
     except (OSError, SafetensorError, ValueError):
         return False  # missing or damaged: whoever uses it gets the error
 
@@ -282,7 +282,7 @@ def write_bundle(
             write_memory(parts / MEMORY, remembered)
         if thumbnails:
             write_thumbnails(parts / THUMBNAILS, thumbnails)
-        names = (*_TENSORS, *([] if held_out.labels is None else [LABELS]))
+        names = (*_TENSORS, *([] if held_out.labels is None else [HELD_OUT_LABELS]))
         tensors = {name: getattr(held_out, name) for name in names}
         about = {"format": CALIBRATION_FORMAT, "weights_sha256": card.weights_sha256}
         write_file(parts / CALIBRATION, weights_file(tensors, about))
@@ -311,8 +311,10 @@ def _card(folder: Path) -> BundleCard:
     except (OSError, ValidationError) as error:
         reason = str(error).replace("\n", " ")
         raise BundleError(f"{path}: must be the card of a bundle; {reason[:200]}.") from None
-    if card.format != FORMAT:
-        raise BundleError(f"{path}: format must be {FORMAT!r}; got {card.format!r}. Build the bundle again.")
+    if card.format != BUNDLE_FORMAT:
+        raise BundleError(
+            f"{path}: format must be {BUNDLE_FORMAT!r}; got {card.format!r}. Build the bundle again."
+        )
     return card
 
 
@@ -346,7 +348,7 @@ def _held_out(folder: Path, card: BundleCard) -> HeldOutOutputs:
                 f"{card.weights_sha256[:12]}…; it has {about.get('format')!r} and belongs to "
                 f"{str(about.get('weights_sha256'))[:12]}…. Build the bundle again."
             )
-        return HeldOutOutputs(*(tensors[name] for name in _TENSORS), labels=tensors.get(LABELS))
+        return HeldOutOutputs(*(tensors[name] for name in _TENSORS), labels=tensors.get(HELD_OUT_LABELS))
     except MuleError:
         raise
     except (OSError, SafetensorError, KeyError, ValueError) as error:

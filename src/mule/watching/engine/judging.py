@@ -27,6 +27,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
 from mule.core.records import Evidence
+from mule.detection.tracks import NO_TRACK
 from mule.evidence.head import exp_evidence
 from mule.memory.opinion import fused
 from mule.memory.search import EntrySearch, Weighed, weigh
@@ -157,7 +158,6 @@ class Judge:
         return Evidence(exp_evidence(outputs), exp_evidence(-outputs))
 
 
-NO_TRACK = -1
 MOST_LOOKS_FOR_NOVELTY = 4
 """Actions in rendered takes last two to four seconds; older looks show something else."""
 

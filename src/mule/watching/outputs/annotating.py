@@ -24,6 +24,7 @@ from mule.video.clips import SAME_INSTANT_S
 from mule.video.encode import VideoWriter
 from mule.watching.moments import Box, Header, Moment, SeenActor, View
 from mule.watching.outputs.lettering import letters_without_font, line_rows, text_alpha
+from mule.watching.thumbnails import Image
 
 FURTHEST_STEPS = 1.5
 """Key times further apart than this many usual steps are not bridged."""
@@ -85,7 +86,6 @@ def _moved(earlier: SeenActor, later: SeenActor, share: float) -> Box:
     return x1, y1, x2, y2
 
 
-Image = UInt8[np.ndarray, "rows cols 3"]
 Frame = tuple[float, Image]
 Rgb = tuple[int, int, int]
 

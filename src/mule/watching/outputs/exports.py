@@ -20,7 +20,7 @@ from mule.data.convert.ava_files import AVA_80
 from mule.video.clips import SAME_INSTANT_S, exact
 from mule.watching.moments import Box, Header, Moment, SeenActor, novelty_of
 
-PERSON = "person"
+PERSON_CLASS = "person"
 
 
 class Label(NamedTuple):
@@ -38,13 +38,13 @@ def novel_label(header: Header) -> str:
     return name
 
 
-def labels_of(actor: SeenActor, header: Header) -> tuple[Label, ...]:
+def export_labels(actor: SeenActor, header: Header) -> tuple[Label, ...]:
     """Return the labels of an actor, at least one: its known actions, and `novel` with its novelty if it is novel."""
     actions = actor.judged(header.threshold.view).actions
     labels = [Label(each.action, each.probability) for each in actions]
     if actor.is_novel:
         labels.append(Label(novel_label(header), novelty_of(actor, header.threshold)))
-    return tuple(labels) or (Label(PERSON, actor.detection_score),)
+    return tuple(labels) or (Label(PERSON_CLASS, actor.detection_score),)
 
 
 def frame_number(key_time_s: float, header: Header) -> int:
@@ -156,14 +156,14 @@ def _annotations(header: Header, tracks: Mapping[int, Sequence[_Place]], num_fra
     _add_text(root, "version", "1.1")
     _add_meta(root, header, marks, num_frames)
     for number, places in sorted(tracks.items()):
-        track = SubElement(root, "track", id=str(number), label=PERSON, source="auto")
+        track = SubElement(root, "track", id=str(number), label=PERSON_CLASS, source="auto")
         for place in places:
             _add_box(track, place, header, marks)
     return root
 
 
 def _add_box(track: Element, place: _Place, header: Header, marks: Sequence[str]) -> None:
-    names = set() if place.actor is None else {label.name for label in labels_of(place.actor, header)}
+    names = set() if place.actor is None else {label.name for label in export_labels(place.actor, header)}
     corners = zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.3f}" for value in place.box_px), strict=True)
     state = {"keyframe": "1", "outside": "1" if place.actor is None else "0", "occluded": "0"}
     box = SubElement(track, "box", {"frame": str(place.frame), **state, **dict(corners), "z_order": "0"})
@@ -180,7 +180,7 @@ def _add_meta(root: Element, header: Header, marks: Sequence[str], num_frames: i
     _add_text(task, "start_frame", "0")
     _add_text(task, "stop_frame", str(num_frames - 1))
     label = SubElement(SubElement(task, "labels"), "label")
-    _add_text(label, "name", PERSON)
+    _add_text(label, "name", PERSON_CLASS)
     attributes = SubElement(label, "attributes")
     for mark in marks:
         attribute = SubElement(attributes, "attribute")
@@ -220,7 +220,7 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
     Annotations of one actor share `track_id`; `score` is the action's probability, or the novelty.
     """
     source = header.source
-    names = list(dict.fromkeys((*header.classes, novel_label(header), PERSON)))
+    names = list(dict.fromkeys((*header.classes, novel_label(header), PERSON_CLASS)))
     category = {name: number for number, name in enumerate(names, start=1)}
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
@@ -232,7 +232,7 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
         images.append(image | size | {"name": f"frame {frame}", "file_name": None})
         for actor in moment.actors:
             tracks.add(actor.track_id)
-            for label in labels_of(actor, header):
+            for label in export_labels(actor, header):
                 number = {"id": len(annotations) + 1, "image_id": image["id"]}
                 annotations.append(
                     number | {"category_id": category[label.name]} | _coco_actor(actor, header, label)
@@ -285,7 +285,7 @@ def write_viame(path: Path, header: Header, moments: Iterable[Moment]) -> None:
 
 
 def _viame_row(actor: SeenActor, moment: Moment, header: Header) -> list[str]:
-    labels = sorted(labels_of(actor, header), key=lambda label: -label.confidence)
+    labels = sorted(export_labels(actor, header), key=lambda label: -label.confidence)
     return [
         str(actor.track_id),
         moment.video,

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from mule.core.errors import AnnotationError, FileError, MuleError, RangeError
 from mule.core.files import os_reason
 from mule.core.text_rows import shown
-from mule.watching.moments import FORMAT, VERSION, Header, Moment, Record, problems_of
+from mule.watching.moments import MOMENTS_FORMAT, VERSION, Header, Moment, Record, problems_of
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -183,9 +183,9 @@ def _header(path: Path, text: bytes) -> Header:
         kind, version = header["format"], header["version"]
     except (ValueError, RecursionError, LookupError, TypeError):
         kind, version = None, None
-    if kind != FORMAT:
+    if kind != MOMENTS_FORMAT:
         raise AnnotationError(
-            f"{path}, line 1: must be the header of a file of moments ('format': '{FORMAT}'); got "
+            f"{path}, line 1: must be the header of a file of moments ('format': '{MOMENTS_FORMAT}'); got "
             f"{shown(text.decode(errors='replace').strip())}."
         )
     if version != VERSION:
