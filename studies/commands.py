@@ -17,7 +17,7 @@ from mule.cli.show_looks import looks_in_words, looks_table
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.inference.table_actors import outputs_in_table
-from mule.training.experiments import experiment_of
+from mule.training.run_folder import experiment_of
 
 __all__ = [  # what the studies use of the command line of the package, and what they add to it
     "CountBar",

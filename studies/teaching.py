@@ -31,8 +31,8 @@ from mule.memory.taught import Remembered
 from mule.memory.teaching import teach_action
 from mule.novelty.thresholds import promised_threshold
 from mule.training.build import load_run
-from mule.training.experiments import experiment_of
 from mule.training.monitor import probability_order
+from mule.training.run_folder import experiment_of
 from mule.watching.engine.bundle import usual_novelty
 from mule.watching.engine.judging import Judge
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from mule.core.errors import AnnotationError
 from mule.core.text_rows import RowProblems
-from mule.data.table.checks import spelling
 from mule.data.table.reading import read_actor_table, read_object_table
-from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS, ActorTable, ObjectTable
+from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS, ActorTable, ObjectTable, spelling
 from mule.data.table.writing import write_actor_table, write_object_table
 
 pytest.importorskip("pyarrow")

@@ -20,8 +20,7 @@ from mule.memory.building import calibrate
 from mule.memory.pruning import prune_memory
 from mule.memory.taught import Remembered
 from mule.training.data import Noted
-from mule.training.experiments import experiment_of
-from mule.training.run_folder import RunFolder
+from mule.training.run_folder import RunFolder, experiment_of
 from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.bundle import (
     SCENE_BOXES,

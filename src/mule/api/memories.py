@@ -12,7 +12,7 @@ from mule.inference.table_actors import seen_in_table
 from mule.memory.building import SeenActors, known_among, left_out_sentence, usable_among
 from mule.memory.taught import Remembered
 from mule.training.data import Noted
-from mule.training.experiments import experiment_of
+from mule.training.run_folder import experiment_of
 from mule.watching.engine.bundle import BUILTIN, builtin_folder
 
 

@@ -18,7 +18,7 @@ from mule.data.split.splits import Rules, Split, table_digest, write_split
 from mule.data.table.reading import read_actor_table
 from mule.training.build import TINY, run_experiment
 from mule.training.data import videos_of
-from mule.training.experiments import with_default_paths
+from mule.training.run_folder import with_default_paths
 from mule.training.step import Listener, Silence
 from mule.watching.engine.bundle import Bundle, BundleError
 

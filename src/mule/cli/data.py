@@ -258,7 +258,7 @@ def _print_objects(path: Path, things: "ObjectTable | None", actor_videos: Seque
 
 def _print_counts(path: Path, actors: "ActorTable", probed: "ProbedVideos | None") -> None:
     """Print warnings and the counts of a table without problems."""
-    from mule.data.table.checks import likely_misspellings
+    from mule.data.table.table import likely_misspellings
 
     num_rows = dict(zip(actors.classes, actors.labels.sum(axis=0).tolist(), strict=True))
     for warning in likely_misspellings(num_rows):

@@ -96,7 +96,7 @@ def evaluate_run(
     from mule.inference.judging import Judging, judge_run
     from mule.inference.score_rules import SCORE_NAMES
     from mule.inference.sides import sides_under_test
-    from mule.training.experiments import experiment_of
+    from mule.training.run_folder import experiment_of
 
     shows_all = ALL in (scores or ())
     named = tuple(name for name in scores or () if name != ALL)

@@ -134,8 +134,8 @@ def of_experiment(
     from mule.core.config import load_experiment
 
     loaded = load_experiment(experiment, overrides or [])  # stops at a wrong file before torch is imported
-    from mule.training.experiments import with_default_paths
     from mule.training.maps import keep_all_features
+    from mule.training.run_folder import with_default_paths
 
     with CountBar("videos") as bar:
         num_videos, num_computed = keep_all_features(with_default_paths(loaded), on_progress=bar)

@@ -56,7 +56,7 @@ def train(
     # loaded first: a wrong file is reported before torch is imported
     loaded = load_experiment(experiment, [*(settings or []), *chosen])
     from mule.training.build import run_experiment
-    from mule.training.experiments import with_default_paths
+    from mule.training.run_folder import with_default_paths
 
     with _Screen(run_dir) as screen:
         progress = run_experiment(with_default_paths(loaded), run_dir, listener=screen, resumes=resume)

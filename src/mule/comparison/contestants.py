@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mule.comparison.rows import Contestant
 from mule.core.config import ConfigError, load_experiment
-from mule.training.experiments import with_absolute_paths, with_default_paths
+from mule.training.run_folder import with_absolute_paths, with_default_paths
 
 QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
 """The experiment and the systems of `mule compare --quick`."""

@@ -18,7 +18,7 @@ from mule.memory.building import SeenActors
 from mule.memory.taught import Remembered
 from mule.training.build import LoadedRun, load_run
 from mule.training.data import tags_of, videos_of
-from mule.training.experiments import experiment_of
+from mule.training.run_folder import experiment_of
 
 
 @dataclass(frozen=True)

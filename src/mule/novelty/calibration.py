@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
@@ -39,13 +39,6 @@ def sorted_held_out(novelty: Tensor, *, fewest: int, purpose: str) -> Float[Tens
             "Hold out more known actors, which neither train the model nor test it."
         )
     return novelty.detach().double().sort().values
-
-
-def num_at_or_above(
-    novelty: Float[Tensor, " actors"], held_out: Float[Tensor, " held_out"]
-) -> Int[Tensor, " actors"]:
-    """Count the held-out actors (ascending) that are at least as novel as each actor; ties count."""
-    return len(held_out) - torch.searchsorted(held_out, novelty.detach().to(held_out).contiguous())
 
 
 class HeldOutModule(nn.Module):
@@ -102,7 +95,8 @@ def conformal_p_value(
     >>> conformal_p_value(torch.tensor([0.0, 2.0, 9.0]), held_out.double()).tolist()
     [1.0, 0.8, 0.2]
     """
-    return (1 + num_at_or_above(novelty, held_out)).double() / (len(held_out) + 1)
+    num_below = torch.searchsorted(held_out, novelty.detach().to(held_out).contiguous())  # ties are not below
+    return (1 + len(held_out) - num_below).double() / (len(held_out) + 1)
 
 
 def continuous_p_value(

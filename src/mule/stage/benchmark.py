@@ -12,6 +12,7 @@ known and novel actors alike. Training is biased, validation uniform, and tests 
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +24,10 @@ from mule.stage.classes import (
     SCENE_KINDS,
     STAGE_VERSION,
     SceneKind,
+    Size,
     StageSplit,
     are_compatible,
+    check_size,
     stage_split,
 )
 from mule.stage.plans import (
@@ -41,7 +44,7 @@ from mule.stage.plans import (
     pair_distance,
     passing,
 )
-from mule.stage.rendering import Size, StageClip, check_size, render
+from mule.stage.rendering import StageClip, render
 
 ROLE_CLIPS: dict[str, int] = {"train": 2000, "val": 300, "test": 400}
 CLIP_FRAMES = 32
@@ -298,3 +301,11 @@ class StageSet:
     def clip(self, index: int) -> StageClip:
         """Render a clip with its ground truth."""
         return render(self.plan(index), self.size)
+
+
+OnRendered = Callable[[int, int], None]
+"""Called with the number of finished items and of all items."""
+
+
+def silent(num_done: int, num_all: int) -> None:
+    """Ignore progress."""

@@ -145,3 +145,16 @@ def are_compatible(names: Iterable[str]) -> bool:
 def homes(names: Iterable[str]) -> frozenset[SceneKind]:
     """Return the home scenes of at least one of the actions."""
     return frozenset(scene for name in names for scene in ACTIONS[name].homes)
+
+
+MAX_SIZE = 2160
+Size = tuple[int, int]
+"""Rows, columns."""
+
+
+def check_size(size: Size) -> None:
+    """Raise a RangeError if pictures of this size cannot be drawn."""
+    if not all(16 <= side <= 2 * MAX_SIZE for side in size) or size[0] > MAX_SIZE:
+        raise RangeError(
+            f"a picture must have 16 to {MAX_SIZE} rows and 16 to {2 * MAX_SIZE} columns; got {size[0]} × {size[1]}."
+        )

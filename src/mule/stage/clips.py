@@ -26,9 +26,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from mule.core.errors import FileError, MuleError, RangeError, VideoError
 from mule.core.files import growing_file, os_reason
 from mule.data.batches.samples import ClipName, ClipSample
-from mule.stage.benchmark import StageSet
+from mule.stage.benchmark import OnRendered, StageSet, silent
 from mule.stage.classes import ACTIONS
-from mule.stage.export import LEAST_VISIBILITY, OnRendered, do_all, silent
+from mule.stage.export import LEAST_VISIBILITY, do_all
 from mule.stage.plans import FRAME_RATE
 from mule.stage.rendering import StageClip
 

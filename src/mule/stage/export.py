@@ -27,7 +27,7 @@ from mule.core.errors import FileError, MuleError, RangeError
 from mule.core.files import os_reason, write_file
 from mule.core.text_rows import write_csv
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS
-from mule.stage.benchmark import StageSet
+from mule.stage.benchmark import OnRendered, StageSet, silent
 from mule.stage.classes import STAGE_VERSION, stage_split
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import StageClip, render_chunks
@@ -35,12 +35,6 @@ from mule.stage.takes import TakeRecipe, plan_take
 from mule.video.encode import VideoWriter
 
 Item = TypeVar("Item")
-OnRendered = Callable[[int, int], None]
-"""Called with the number of finished items and of all items."""
-
-
-def silent(num_done: int, num_all: int) -> None:
-    """Ignore progress."""
 
 
 def do_all(

@@ -7,20 +7,16 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from mule.core.errors import RangeError
+from mule.stage.classes import Size, check_size
 from mule.stage.figure import box_around
 from mule.stage.performance import Performance, Performer, Thing, perform
 from mule.stage.plans import FRAME_RATE, Plan, on_grid
 from mule.stage.scenes import background
 from mule.stage.shapes import Canvas, paint, paint_shadow
 
-MAX_SIZE = 2160
 _CHUNK_PIXELS = 8_000_000
 _NOISE_LENGTH = 1 << 20
 _NOISE_STRIDE = 337_639  # neighbouring frames take noise from distant places of the table
-
-Size = tuple[int, int]
-"""Rows, columns."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +56,6 @@ def render_chunks(plan: Plan, size: Size = (96, 128)) -> Iterator[StageClip]:
     per_chunk = max(1, min(64, _CHUNK_PIXELS // (size[0] * size[1])))
     for first in range(0, plan.num_frames, per_chunk):
         yield _render(plan, size, first, min(per_chunk, plan.num_frames - first))
-
-
-def check_size(size: Size) -> None:
-    """Raise a RangeError if pictures of this size cannot be drawn."""
-    if not all(16 <= side <= 2 * MAX_SIZE for side in size) or size[0] > MAX_SIZE:
-        raise RangeError(
-            f"a picture must have 16 to {MAX_SIZE} rows and 16 to {2 * MAX_SIZE} columns; got {size[0]} × {size[1]}."
-        )
 
 
 def _render(plan: Plan, size: Size, first_frame: int, num_frames: int) -> StageClip:

@@ -18,7 +18,7 @@ from mule.core.errors import NotFinite, RangeError, ShapeError
 
 Frames = Num[Tensor, "frames channels rows cols"]
 NewFrames = Num[Tensor, "frames channels new_rows new_cols"]
-ActorBoxes = Float[Tensor, "actors 4"]
+PixelBoxes = Float[Tensor, "actors 4"]
 Position = Literal["first", "centre", "last"]
 
 
@@ -88,7 +88,7 @@ def resized(frames: Frames, size: tuple[int, int]) -> NewFrames:
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False)
 
 
-def resize_short_side(frames: Frames, boxes: ActorBoxes, short_side_px: int) -> tuple[NewFrames, ActorBoxes]:
+def resize_short_side(frames: Frames, boxes: PixelBoxes, short_side_px: int) -> tuple[NewFrames, PixelBoxes]:
     """Scale frames to a short side of the given length, and their boxes with them."""
     rows, cols = frames.shape[2:]
     new_rows, new_cols = short_side_size(rows, cols, short_side_px)
@@ -107,8 +107,8 @@ def random_short_side(low_px: int, high_px: int, generator: Generator, *, invers
 
 
 def crop(
-    frames: Frames, boxes: ActorBoxes, *, top: int, left: int, size_px: int
-) -> tuple[NewFrames, ActorBoxes]:
+    frames: Frames, boxes: PixelBoxes, *, top: int, left: int, size_px: int
+) -> tuple[NewFrames, PixelBoxes]:
     """Crop the square at (top, left); boxes are relative to its corner and may reach beyond it."""
     rows, cols = frames.shape[2:]
     if not (0 <= top <= rows - size_px and 0 <= left <= cols - size_px):
@@ -121,8 +121,8 @@ def crop(
 
 
 def random_crop(
-    frames: Frames, boxes: ActorBoxes, size_px: int, generator: Generator
-) -> tuple[NewFrames, ActorBoxes]:
+    frames: Frames, boxes: PixelBoxes, size_px: int, generator: Generator
+) -> tuple[NewFrames, PixelBoxes]:
     """Crop a square anywhere in the frame, all places equally likely."""
     rows, cols = frames.shape[2:]
     top, left = (
@@ -132,8 +132,8 @@ def random_crop(
 
 
 def crop_along_long_side(
-    frames: Frames, boxes: ActorBoxes, size_px: int, position: Position = "centre"
-) -> tuple[NewFrames, ActorBoxes]:
+    frames: Frames, boxes: PixelBoxes, size_px: int, position: Position = "centre"
+) -> tuple[NewFrames, PixelBoxes]:
     """Crop a square at the beginning, centre or end of the long side, and in the centre of the short one."""
     rows, cols = frames.shape[2:]
     top, left = -((size_px - rows) // 2), -((size_px - cols) // 2)  # (length − size) / 2, rounded up
@@ -146,21 +146,21 @@ def crop_along_long_side(
     return crop(frames, boxes, top=top, left=left, size_px=size_px)
 
 
-def flip(frames: Frames, boxes: ActorBoxes) -> tuple[Frames, ActorBoxes]:
+def flip(frames: Frames, boxes: PixelBoxes) -> tuple[Frames, PixelBoxes]:
     """Mirror frames and boxes left to right."""
     x1, y1, x2, y2 = boxes.unbind(-1)
     last = frames.shape[3] - 1
     return frames.flip(3), torch.stack([last - x2, y1, last - x1, y2], dim=-1)
 
 
-def clip_boxes(boxes: ActorBoxes, rows: int, cols: int) -> tuple[ActorBoxes, Bool[Tensor, " actors"]]:
+def clip_boxes(boxes: PixelBoxes, rows: int, cols: int) -> tuple[PixelBoxes, Bool[Tensor, " actors"]]:
     """Clip boxes to the frame, and return which of them still cover something."""
     last = boxes.new_tensor([cols - 1, rows - 1]).repeat(2)
     clipped = torch.minimum(boxes.clamp(min=0), last)
     return clipped, (clipped[:, 2:] > clipped[:, :2]).all(dim=-1)
 
 
-def require_boxes(boxes: ActorBoxes, rows: int, cols: int) -> None:
+def require_boxes(boxes: PixelBoxes, rows: int, cols: int) -> None:
     """Check that every box is finite, has width and height, and covers some of the frame.
 
     Raises:
@@ -184,7 +184,7 @@ def require_boxes(boxes: ActorBoxes, rows: int, cols: int) -> None:
         )
 
 
-def jitter_boxes(boxes: ActorBoxes, amount: float, generator: Generator) -> ActorBoxes:
+def jitter_boxes(boxes: PixelBoxes, amount: float, generator: Generator) -> PixelBoxes:
     """Move every edge of each box by up to `amount` of its width or height (ACAR, MULE: 0.075)."""
     sizes = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     if not 0 <= amount < 0.5:
@@ -234,14 +234,14 @@ class FrameView:
     """A clip as a backbone sees it, and its boxes."""
 
     frames: Frames
-    boxes_xyxy_px: ActorBoxes
+    boxes_xyxy_px: PixelBoxes
     is_visible: Bool[Tensor, " actors"]
     """False for an actor the crop has lost; its box is empty and must not be pooled."""
     num_clipped: int
     """The number of boxes that reached beyond the source frame."""
 
 
-def whole_view(frames: Frames, boxes_xyxy_px: ActorBoxes, *, short_side_px: int = 256) -> FrameView:
+def whole_view(frames: Frames, boxes_xyxy_px: PixelBoxes, *, short_side_px: int = 256) -> FrameView:
     """Return the whole frame with a fixed short side, as in testing on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
@@ -252,7 +252,7 @@ def whole_view(frames: Frames, boxes_xyxy_px: ActorBoxes, *, short_side_px: int 
 
 def random_view(
     frames: Frames,
-    boxes_xyxy_px: ActorBoxes,
+    boxes_xyxy_px: PixelBoxes,
     *,
     short_sides_px: tuple[int, int] = (256, 320),
     crop_px: int = 224,
@@ -270,11 +270,11 @@ def random_view(
     return _view(frames, boxes, _num_outside(boxes_xyxy_px, rows, cols))
 
 
-def _view(frames: Frames, boxes: ActorBoxes, num_clipped: int) -> FrameView:
+def _view(frames: Frames, boxes: PixelBoxes, num_clipped: int) -> FrameView:
     clipped, is_visible = clip_boxes(boxes, *frames.shape[2:])
     return FrameView(frames, clipped, is_visible, num_clipped)
 
 
-def _num_outside(boxes: ActorBoxes, rows: int, cols: int) -> int:
+def _num_outside(boxes: PixelBoxes, rows: int, cols: int) -> int:
     limits = boxes.new_tensor([cols, rows]).repeat(2)
     return int(((boxes < 0) | (boxes > limits)).any(dim=-1).sum())

@@ -5,9 +5,10 @@ val     a novel action: dropped, whatever the rules   ─▶ no taught action le
 test    no known or novel action: dropped ─▶ known and novel: dropped (or by their share) ─▶ known | novel
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -83,12 +84,17 @@ class UsedTestActors(UsedActors):
 
 @dataclass(frozen=True)
 class OpenSetSides:
-    """The actors of each side, and a report of all others."""
+    """The actors of each side, and a report of all others, made on first use."""
 
     train: UsedActors
     val: UsedActors
     test: UsedTestActors
-    report: SplitReport
+    make_report: Callable[[], SplitReport] = field(repr=False)
+
+    @cached_property
+    def report(self) -> SplitReport:
+        """What became of every actor, and what leaks from one side to another."""
+        return self.make_report()
 
 
 def apply_split(
@@ -122,19 +128,34 @@ def apply_split(
         for side in SIDES
     }
     test = _test_actors(table, split, used["test"], fate)
-    report = split_report(
-        table,
-        split,
-        _counted(fate),
-        used_rows=used,
-        novel_sets=_novel_sets(test),
-        leakage=found_leakage(split, pretraining_labels=pretraining_labels, video_files=video_files),
+    make_report = partial(
+        _report, table, split, fate, used=used, test=test, labels=pretraining_labels, files=video_files
     )
     train, val = (
         UsedActors(table.at(used[side]), used[side], _labels(table, used[side], split.classes.known_train))
         for side in ("train", "val")
     )
-    return OpenSetSides(train, val, test, report)
+    return OpenSetSides(train, val, test, make_report)
+
+
+def _report(  # noqa: PLR0913 - the parts of one report
+    table: ActorTable,
+    split: Split,
+    fate: Int[np.ndarray, " rows"],
+    *,
+    used: Mapping[str, Int[np.ndarray, " rows"]],
+    test: UsedTestActors,
+    labels: Sequence[str],
+    files: Mapping[str, Path] | None,
+) -> SplitReport:
+    return split_report(
+        table,
+        split,
+        _counted(fate),
+        used_rows=used,
+        novel_sets=_novel_sets(test),
+        leakage=found_leakage(split, pretraining_labels=labels, video_files=files),
+    )
 
 
 def fates(table: ActorTable, split: Split) -> Int[np.ndarray, " rows"]:

@@ -16,13 +16,6 @@ from mule.core.text_rows import (
     read_named_columns,
     shown,
 )
-from mule.data.table.checks import (
-    TableRows,
-    VideoEnds,
-    note_beyond_videos,
-    note_repeated,
-    note_spelled_twice,
-)
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -31,6 +24,11 @@ from mule.data.table.table import (
     REQUIRED_ACTOR_COLUMNS,
     ActorTable,
     ObjectTable,
+    TableRows,
+    VideoEnds,
+    note_beyond_videos,
+    note_repeated,
+    note_spelled_twice,
     pyarrow_modules,
     require_table_suffix,
 )

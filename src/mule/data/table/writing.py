@@ -9,7 +9,6 @@ from jaxtyping import Bool, Shaped
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
 from mule.core.text_rows import write_csv
-from mule.data.table.checks import spelled_twice
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -19,6 +18,7 @@ from mule.data.table.table import (
     ObjectTable,
     pyarrow_modules,
     require_table_suffix,
+    spelled_twice,
 )
 
 Columns = Mapping[str, Sequence[str] | Shaped[np.ndarray, " rows"]]

@@ -20,7 +20,7 @@ from mule.data.convert.ava_files import AVA_80
 from mule.video.clips import SAME_INSTANT_S, exact
 from mule.watching.moments import Box, Header, Moment, SeenActor, novelty_of
 
-PERSON_CLASS = "person"
+PERSON_LABEL = "person"
 
 
 class Label(NamedTuple):
@@ -44,7 +44,7 @@ def export_labels(actor: SeenActor, header: Header) -> tuple[Label, ...]:
     labels = [Label(each.action, each.probability) for each in actions]
     if actor.is_novel:
         labels.append(Label(novel_label(header), novelty_of(actor, header.threshold)))
-    return tuple(labels) or (Label(PERSON_CLASS, actor.detection_score),)
+    return tuple(labels) or (Label(PERSON_LABEL, actor.detection_score),)
 
 
 def frame_number(key_time_s: float, header: Header) -> int:
@@ -156,7 +156,7 @@ def _annotations(header: Header, tracks: Mapping[int, Sequence[_Place]], num_fra
     _add_text(root, "version", "1.1")
     _add_meta(root, header, marks, num_frames)
     for number, places in sorted(tracks.items()):
-        track = SubElement(root, "track", id=str(number), label=PERSON_CLASS, source="auto")
+        track = SubElement(root, "track", id=str(number), label=PERSON_LABEL, source="auto")
         for place in places:
             _add_box(track, place, header, marks)
     return root
@@ -180,7 +180,7 @@ def _add_meta(root: Element, header: Header, marks: Sequence[str], num_frames: i
     _add_text(task, "start_frame", "0")
     _add_text(task, "stop_frame", str(num_frames - 1))
     label = SubElement(SubElement(task, "labels"), "label")
-    _add_text(label, "name", PERSON_CLASS)
+    _add_text(label, "name", PERSON_LABEL)
     attributes = SubElement(label, "attributes")
     for mark in marks:
         attribute = SubElement(attributes, "attribute")
@@ -220,7 +220,7 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
     Annotations of one actor share `track_id`; `score` is the action's probability, or the novelty.
     """
     source = header.source
-    names = list(dict.fromkeys((*header.classes, novel_label(header), PERSON_CLASS)))
+    names = list(dict.fromkeys((*header.classes, novel_label(header), PERSON_LABEL)))
     category = {name: number for number, name in enumerate(names, start=1)}
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ DIR/moments.jsonl                 every moment, on disk before the next begins
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from itertools import takewhile
@@ -264,19 +264,14 @@ def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ..
     times = {each.key_time_s for each in chosen.kept}
     wanted = [moment for moment in moments if moment.key_time_s in times]
     pictured = NovelThumbnails(header.threshold)
-    for moment, image in zip(wanted, _frames(shown, [moment.key_time_s for moment in wanted]), strict=False):
-        pictured.add(moment, image)
+    windows = [ClipWindow(time_s, (time_s,)) for time_s in (exact(moment.key_time_s) for moment in wanted)]
+    for moment, clip in zip(wanted, read_clips(shown, windows), strict=False):
+        pictured.add(moment, clip.frames[0].permute(1, 2, 0).numpy())
     return pictured.kept
 
 
 def _blank(moment: Moment) -> UInt8[np.ndarray, "rows cols 3"]:
     return np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
-
-
-def _frames(shown: VideoSource, times_s: Iterable[float]) -> Iterator[UInt8[np.ndarray, "rows cols 3"]]:
-    windows = [ClipWindow(exact(time_s), (exact(time_s),)) for time_s in times_s]
-    for clip in read_clips(shown, windows):
-        yield clip.frames[0].permute(1, 2, 0).numpy()
 
 
 RESUME_FORMAT = "mule-watch-1"
