@@ -143,7 +143,7 @@ def _report(  # noqa: PLR0913 - the parts of one report
     split: Split,
     fate: Int[np.ndarray, " rows"],
     *,
-    used: Mapping[str, Int[np.ndarray, " rows"]],
+    used: Mapping[str, Int[np.ndarray, " _used"]],
     test: UsedTestActors,
     labels: Sequence[str],
     files: Mapping[str, Path] | None,
