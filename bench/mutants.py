@@ -221,7 +221,11 @@ class Runner:
         for name in ("pyproject.toml", "README.md", "Makefile"):
             shutil.copy(REPOSITORY / name, COPY / name)
         self._stamp = time.time() - 10**6
-        self._baseline_s: dict[tuple[str, ...], float] = {}
+        self._baselines = SCRATCH / "baselines.json"
+        self._baseline_s: dict[str, float] = (
+            json.loads(self._baselines.read_text(encoding="utf-8")) if self._baselines.exists() else {}
+        )
+        self._package = _digest(sorted((COPY / "src").rglob("*.py")))
         os.environ["OMP_NUM_THREADS"] = "1"
         for package in ("matplotlib.pyplot", "scipy.stats", "torch"):  # every child finds them in memory
             import_module(package)
@@ -230,26 +234,26 @@ class Runner:
         """Whether a test fails with the mutant in place."""
         path = COPY / mutant.file
         original = path.read_text(encoding="utf-8")
-        self._put(path, mutant.source)
-        try:
-            return any(
-                modules and not self._passes(modules, self._timeout_s(modules))
-                for modules in (tests.near, tests.rest)
-            )
-        finally:
-            self._put(path, original)
+        for modules in filter(None, tests):
+            timeout_s = max(LEAST_TIMEOUT_S, ALLOWED_SLOWDOWN * sum(map(self._seconds, modules)))
+            self._put(path, mutant.source)
+            try:
+                if not self._passes(modules, timeout_s):
+                    return True
+            finally:
+                self._put(path, original)
+        return False
 
-    def measure(self, modules: Sequence[str]) -> None:
-        """Time these tests without a mutant; they must pass."""
-        if not modules or tuple(modules) in self._baseline_s:
-            return
-        started_at = time.perf_counter()
-        if not self._passes(modules, 3600.0):
-            raise SystemExit(f"tests must pass before they are mutated; these fail: {' '.join(modules)}")
-        self._baseline_s[tuple(modules)] = time.perf_counter() - started_at
-
-    def _timeout_s(self, modules: Sequence[str]) -> float:
-        return max(LEAST_TIMEOUT_S, ALLOWED_SLOWDOWN * self._baseline_s.get(tuple(modules), 0.0))
+    def _seconds(self, module: str) -> float:
+        """How long a test module takes without a mutant; it must pass. Kept until the package or the module changes."""
+        key = f"{module} {self._package} {_digest([COPY / module])}"
+        if key not in self._baseline_s:
+            started_at = time.perf_counter()
+            if not self._passes([module], 3600.0):
+                raise SystemExit(f"tests must pass before the package is mutated; {module} fails")
+            self._baseline_s[key] = time.perf_counter() - started_at
+            self._baselines.write_text(json.dumps(self._baseline_s, indent=1), encoding="utf-8")
+        return self._baseline_s[key]
 
     def _put(self, path: Path, source: str) -> None:
         """Write with a time stamp of its own: two mutants of one size in one second would share bytecode."""
@@ -291,9 +295,13 @@ def _pytest(modules: Sequence[str]) -> int:
 
 def tests_digest(tests: Tests) -> str:
     """Changes when one of the tests does."""
+    return _digest([COPY / each for each in (*tests.near, *tests.rest)])
+
+
+def _digest(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for each in (*tests.near, *tests.rest):
-        digest.update((COPY / each).read_bytes())
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -322,8 +330,6 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
             if time.monotonic() > ends_at:
                 num_left += 1
                 continue
-            for modules in tests:
-                runner.measure(modules)
             started_at = time.perf_counter()
             is_killed = runner.is_killed(mutant, tests)
             verdict = Verdict(mutant.name, *digests, is_killed, time.perf_counter() - started_at)
@@ -337,7 +343,7 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
     return verdicts
 
 
-def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: int, command: str) -> str:
+def page(verdicts: Sequence[Verdict], reasons: dict[str, str], mutants: Counter[str], command: str) -> str:
     """The page: how many mutants of each room tests kill, and every survivor with the reason why it may live."""
     by_room: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
@@ -346,17 +352,18 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
         "# Mutants",
         "",
         f"Made by `{command}`. A mutant is the package with one operator or number changed; it is killed if a test of its "
-        f"room or of the paper fails. Tested: {len(verdicts)} of {num_mutants} mutants.",
+        f"room or of the paper fails. Tested: {len(verdicts)} of {mutants.total()} mutants.",
         "",
-        "| room | tested | killed | survived, harmless | survived |",
-        "| --- | --: | --: | --: | --: |",
+        "| room | mutants | tested | killed | survived, harmless | survived |",
+        "| --- | --: | --: | --: | --: | --: |",
     ]
     for room, its in sorted(by_room.items()):
         alive = [each.name for each in its if not each.is_killed]
         num_harmless = sum(name in reasons for name in alive)
         share = (len(its) - len(alive)) / len(its)
         lines.append(
-            f"| {room} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) | {num_harmless} | {len(alive) - num_harmless} |"
+            f"| {room} | {mutants[room]} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) "
+            f"| {num_harmless} | {len(alive) - num_harmless} |"
         )
     lines += ["", "## Survivors", "", "| mutant | why it does not matter |", "| --- | --- |"]
     for verdict in sorted(verdicts):
@@ -393,7 +400,8 @@ def main() -> None:
     if wanted.write:
         reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
         command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
-        PAGE.write_text(page(verdicts, reasons, num_mutants=len(every), command=command), encoding="utf-8")
+        mutants = Counter(room for room, _ in every)
+        PAGE.write_text(page(verdicts, reasons, mutants, command), encoding="utf-8")
 
 
 if __name__ == "__main__":
