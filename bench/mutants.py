@@ -39,6 +39,8 @@ ROOMS = ("evidence", "novelty", "objective", "memory", "relations", "evaluation"
 LEAST_TIMEOUT_S = 120.0
 ALLOWED_SLOWDOWN = 5.0
 """A mutant that takes this many times as long as the tests themselves hangs, and counts as killed."""
+NO_TESTS = 5
+"""What pytest returns where all tests of a module are slow: nothing failed."""
 
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
 COMPARE = {
@@ -270,7 +272,7 @@ class Runner:
         while time.monotonic() < ends_at:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                return os.waitstatus_to_exitcode(status) == 0
+                return os.waitstatus_to_exitcode(status) in (0, NO_TESTS)
             time.sleep(0.02)
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
