@@ -14,6 +14,7 @@ when a test changes.
 import argparse
 import ast
 import copy
+import fcntl
 import hashlib
 import json
 import os
@@ -319,6 +320,11 @@ def read_verdicts() -> dict[str, Verdict]:
 def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict]:
     """The verdict on each mutant, until the time is over."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
+    lock = (SCRATCH / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit("another run is mutating the copy; two would test each other's mutants") from None
     known, runner, verdicts = read_verdicts(), Runner(), list[Verdict]()
     ends_at, num_left = time.monotonic() + 60 * minutes, 0
     with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
