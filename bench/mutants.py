@@ -14,6 +14,7 @@ when a test changes.
 import argparse
 import ast
 import copy
+import fcntl
 import hashlib
 import json
 import os
@@ -39,6 +40,8 @@ ROOMS = ("evidence", "novelty", "objective", "memory", "relations", "evaluation"
 LEAST_TIMEOUT_S = 120.0
 ALLOWED_SLOWDOWN = 5.0
 """A mutant that takes this many times as long as the tests themselves hangs, and counts as killed."""
+NO_TESTS = 5
+"""What pytest returns where all tests of a module are slow: nothing failed."""
 
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
 COMPARE = {
@@ -221,7 +224,11 @@ class Runner:
         for name in ("pyproject.toml", "README.md", "Makefile"):
             shutil.copy(REPOSITORY / name, COPY / name)
         self._stamp = time.time() - 10**6
-        self._baseline_s: dict[tuple[str, ...], float] = {}
+        self._baselines = SCRATCH / "baselines.json"
+        self._baseline_s: dict[str, float] = (
+            json.loads(self._baselines.read_text(encoding="utf-8")) if self._baselines.exists() else {}
+        )
+        self._package = _digest(sorted((COPY / "src").rglob("*.py")))
         os.environ["OMP_NUM_THREADS"] = "1"
         for package in ("matplotlib.pyplot", "scipy.stats", "torch"):  # every child finds them in memory
             import_module(package)
@@ -230,26 +237,26 @@ class Runner:
         """Whether a test fails with the mutant in place."""
         path = COPY / mutant.file
         original = path.read_text(encoding="utf-8")
-        self._put(path, mutant.source)
-        try:
-            return any(
-                modules and not self._passes(modules, self._timeout_s(modules))
-                for modules in (tests.near, tests.rest)
-            )
-        finally:
-            self._put(path, original)
+        for modules in filter(None, tests):
+            timeout_s = max(LEAST_TIMEOUT_S, ALLOWED_SLOWDOWN * sum(map(self._seconds, modules)))
+            self._put(path, mutant.source)
+            try:
+                if not self._passes(modules, timeout_s):
+                    return True
+            finally:
+                self._put(path, original)
+        return False
 
-    def measure(self, modules: Sequence[str]) -> None:
-        """Time these tests without a mutant; they must pass."""
-        if not modules or tuple(modules) in self._baseline_s:
-            return
-        started_at = time.perf_counter()
-        if not self._passes(modules, 3600.0):
-            raise SystemExit(f"tests must pass before they are mutated; these fail: {' '.join(modules)}")
-        self._baseline_s[tuple(modules)] = time.perf_counter() - started_at
-
-    def _timeout_s(self, modules: Sequence[str]) -> float:
-        return max(LEAST_TIMEOUT_S, ALLOWED_SLOWDOWN * self._baseline_s.get(tuple(modules), 0.0))
+    def _seconds(self, module: str) -> float:
+        """How long a test module takes without a mutant; it must pass. Kept until the package or the module changes."""
+        key = f"{module} {self._package} {_digest([COPY / module])}"
+        if key not in self._baseline_s:
+            started_at = time.perf_counter()
+            if not self._passes([module], 3600.0):
+                raise SystemExit(f"tests must pass before the package is mutated; {module} fails")
+            self._baseline_s[key] = time.perf_counter() - started_at
+            self._baselines.write_text(json.dumps(self._baseline_s, indent=1), encoding="utf-8")
+        return self._baseline_s[key]
 
     def _put(self, path: Path, source: str) -> None:
         """Write with a time stamp of its own: two mutants of one size in one second would share bytecode."""
@@ -266,7 +273,7 @@ class Runner:
         while time.monotonic() < ends_at:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                return os.waitstatus_to_exitcode(status) == 0
+                return os.waitstatus_to_exitcode(status) in (0, NO_TESTS)
             time.sleep(0.02)
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -291,9 +298,13 @@ def _pytest(modules: Sequence[str]) -> int:
 
 def tests_digest(tests: Tests) -> str:
     """Changes when one of the tests does."""
+    return _digest([COPY / each for each in (*tests.near, *tests.rest)])
+
+
+def _digest(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for each in (*tests.near, *tests.rest):
-        digest.update((COPY / each).read_bytes())
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -309,6 +320,11 @@ def read_verdicts() -> dict[str, Verdict]:
 def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict]:
     """The verdict on each mutant, until the time is over."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
+    lock = (SCRATCH / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit("another run is mutating the copy; two would test each other's mutants") from None
     known, runner, verdicts = read_verdicts(), Runner(), list[Verdict]()
     ends_at, num_left = time.monotonic() + 60 * minutes, 0
     with (SCRATCH / "verdicts.jsonl").open("a", encoding="utf-8") as file:
@@ -322,8 +338,6 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
             if time.monotonic() > ends_at:
                 num_left += 1
                 continue
-            for modules in tests:
-                runner.measure(modules)
             started_at = time.perf_counter()
             is_killed = runner.is_killed(mutant, tests)
             verdict = Verdict(mutant.name, *digests, is_killed, time.perf_counter() - started_at)
@@ -337,7 +351,7 @@ def run(chosen: Sequence[tuple[str, Mutant]], *, minutes: float) -> list[Verdict
     return verdicts
 
 
-def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: int, command: str) -> str:
+def page(verdicts: Sequence[Verdict], reasons: dict[str, str], mutants: Counter[str], command: str) -> str:
     """The page: how many mutants of each room tests kill, and every survivor with the reason why it may live."""
     by_room: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
@@ -346,17 +360,18 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], *, num_mutants: i
         "# Mutants",
         "",
         f"Made by `{command}`. A mutant is the package with one operator or number changed; it is killed if a test of its "
-        f"room or of the paper fails. Tested: {len(verdicts)} of {num_mutants} mutants.",
+        f"room or of the paper fails. Tested: {len(verdicts)} of {mutants.total()} mutants.",
         "",
-        "| room | tested | killed | survived, harmless | survived |",
-        "| --- | --: | --: | --: | --: |",
+        "| room | mutants | tested | killed | survived, harmless | survived |",
+        "| --- | --: | --: | --: | --: | --: |",
     ]
     for room, its in sorted(by_room.items()):
         alive = [each.name for each in its if not each.is_killed]
         num_harmless = sum(name in reasons for name in alive)
         share = (len(its) - len(alive)) / len(its)
         lines.append(
-            f"| {room} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) | {num_harmless} | {len(alive) - num_harmless} |"
+            f"| {room} | {mutants[room]} | {len(its)} | {len(its) - len(alive)} ({share:.1%}) "
+            f"| {num_harmless} | {len(alive) - num_harmless} |"
         )
     lines += ["", "## Survivors", "", "| mutant | why it does not matter |", "| --- | --- |"]
     for verdict in sorted(verdicts):
@@ -393,7 +408,8 @@ def main() -> None:
     if wanted.write:
         reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
         command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
-        PAGE.write_text(page(verdicts, reasons, num_mutants=len(every), command=command), encoding="utf-8")
+        mutants = Counter(room for room, _ in every)
+        PAGE.write_text(page(verdicts, reasons, mutants, command), encoding="utf-8")
 
 
 if __name__ == "__main__":

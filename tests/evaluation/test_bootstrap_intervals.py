@@ -87,6 +87,16 @@ def test_binning_many_distinct_scores_changes_the_interval_little(monkeypatch):
         np.testing.assert_allclose(binned[name], exact[name], atol=0.01)
 
 
+@pytest.mark.parametrize("max_bins", [5, 6])
+def test_a_curve_with_no_more_thresholds_than_bins_keeps_all_of_them(max_bins):
+    novelty = np.append(
+        np.zeros(20), [1.0, 2.0, 3.0, 4.0]
+    )  # most actors tie: bins of equal size would merge the rest
+    curve = operating_curve(novelty, np.arange(24) % 2 == 0)
+    assert intervals.coarsened(curve, max_bins).thresholds.tolist() == [4.0, 3.0, 2.0, 1.0, 0.0]
+    assert len(intervals.coarsened(curve, 4).thresholds) <= 4
+
+
 def test_bins_hold_about_equally_many_actors_and_never_split_a_tie():
     novelty, is_novel = gaussian_actors(3000, 2000, 1.0, np.random.default_rng(8))
     curve = operating_curve(novelty.round(3), is_novel)

@@ -7,9 +7,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
+from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 from strategies import unchecked
 from torchmetrics.functional.classification import binary_calibration_error
@@ -232,6 +234,17 @@ def test_the_expected_calibration_error_is_torchmetrics(num_bins):
     )
     assert found.expected_error == pytest.approx(expected.item(), abs=1e-6)
     assert found.counts.sum() == 350
+
+
+def test_bars_of_a_reliability_figure_are_scipys_wilson_intervals():
+    generator = np.random.default_rng(4)
+    probabilities = generator.random((40, 6))
+    found = reliability(probabilities, generator.random((40, 6)) < probabilities**2, num_bins=10)
+    figure = reliability_figure([("ours", found)], styles=method_styles(["ours"]))
+    _, bars = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
+    for bar, observed, count in zip(bars.get_segments(), found.observed, found.counts, strict=True):
+        interval = binomtest(round(observed * count), count).proportion_ci(0.95, method="wilson")
+        assert bar[:, 1].tolist() == pytest.approx([interval.low, interval.high], abs=1e-6)
 
 
 def test_probabilities_that_hold_have_no_expected_error_and_nobody_has_none():

@@ -166,6 +166,15 @@ def test_pruning_keeps_the_label_mass_of_every_action(share):
     torch.testing.assert_close(mass(prune_memory(smaller, share=0.7)), mass(memory), rtol=1e-5, atol=1e-4)
 
 
+def test_contents_count_the_actors_of_every_action_before_and_after_pruning():
+    memory = small_memory(200)
+    in_turn = {name: sum(row[column] for row in memory.labels.tolist()) for column, name in enumerate(NAMES)}
+    for each in (memory, prune_memory(memory, share=0.25)):
+        found = memory_contents(each)
+        assert found.num_actors == 200
+        assert found.actors_by_class == pytest.approx(in_turn, abs=1e-4)
+
+
 def test_a_pruned_memory_says_nearly_the_same():
     memory, known = small_memory(400), held_out(80)
     queries = torch.cat([known.features, torch.rand(80, 12, generator=torch.Generator().manual_seed(3))])

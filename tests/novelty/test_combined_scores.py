@@ -123,6 +123,13 @@ def test_actors_of_one_clip_share_a_fold():
     assert folds_of(torch.zeros(0, dtype=torch.int64)).shape == (0,)
 
 
+def test_clips_go_round_five_folds_in_turn_unless_asked_otherwise():
+    clip_index = torch.tensor([70, 3, 3, 12, 90, 12, 41, 55, 8, 70])
+    turn = {clip: at for at, clip in enumerate(sorted(set(clip_index.tolist())))}
+    for num_folds, folds in ((5, folds_of(clip_index)), (3, folds_of(clip_index, num_folds=3))):
+        assert folds.tolist() == [turn[clip] % num_folds for clip in clip_index.tolist()]
+
+
 def test_a_combined_score_is_saved_with_the_state(tmp_path):
     generator = torch.Generator().manual_seed(8)
     score = CombinedScore(2)

@@ -54,6 +54,14 @@ def test_urn_p_values_of_exchangeable_actors_are_independent_and_uniform(num_hel
     assert p_values.mean(dim=1).var().item() == pytest.approx(1 / 12 / 40, rel=0.25)
 
 
+@pytest.mark.parametrize("num_held_out", [1, 30, 98, 99, 100, 101, 250, 1234])
+def test_held_out_actors_cut_the_line_into_a_hundred_equal_bins_or_one_for_every_place(num_held_out):
+    num_places = alarm_after(torch.arange(float(num_held_out))).num_places
+    assert len(num_places) == min(100, num_held_out + 1)
+    assert num_places.sum() == num_held_out + 1
+    assert num_places.max() - num_places.min() <= 1
+
+
 def test_a_loop_over_ranks_gives_the_same_p_values():
     """With a bin for every held-out actor the urn is the rank among held-out actors and stream so far, in cells."""
     generator = torch.Generator().manual_seed(2)
