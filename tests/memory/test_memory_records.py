@@ -1,5 +1,6 @@
 """A memory checks itself at birth, and says everything that is wrong."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,14 @@ from remembered_worlds import MODEL, NAMES, held_out, places, small_memory
 from strategies import unchecked
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
-from mule.memory.memory import EvidenceMemory, Places, require_same_model, unit_features, whole_features
+from mule.memory.memory import (
+    EvidenceMemory,
+    NeighbourKernel,
+    Places,
+    require_same_model,
+    unit_features,
+    whole_features,
+)
 
 
 def changed(memory, **parts):
@@ -142,3 +150,10 @@ def test_held_out_actors_are_known_and_finite():
         replace(good, labels=good.labels * 2)
     with pytest.raises(ShapeError, match=r"outputs must be float32 \(40, 3\)"):
         replace(good, class_names=NAMES[:3])
+
+
+@pytest.mark.parametrize("name", ["typical_scale", "reach", "evidence_scale"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
+def test_a_kernel_has_finite_numbers_above_zero_only(name, value):
+    with pytest.raises(RangeError, match=f"{name} must be a finite number above zero; got {value}"):
+        NeighbourKernel(**{"num_neighbours": 5, "typical_scale": 1.0, name: value})

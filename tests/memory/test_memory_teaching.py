@@ -164,6 +164,16 @@ def test_log_odds_have_the_base_rate_and_rise_with_the_score():
     assert offset == pytest.approx(torch.logit(torch.tensor(0.1)).item(), abs=0.2)
 
 
+@pytest.mark.parametrize(("num_does", "num_others"), [(3, 4), (5, 2), (1, 9)])
+def test_a_few_scores_that_separate_get_platts_smoothed_probabilities(num_does, num_others):
+    """With one score per side the line passes through both targets, (n + 1)/(n + 2) and 1/(m + 2), but for its ridge."""
+    slope, offset = log_odds_line(
+        torch.full((num_does,), 2.0), torch.full((num_others,), -1.0), base_rate=0.5
+    )
+    found = torch.sigmoid(torch.tensor([2 * slope + offset, offset - slope]))
+    assert found.tolist() == pytest.approx([(num_does + 1) / (num_does + 2), 1 / (num_others + 2)], abs=0.01)
+
+
 def test_exemplars_that_do_not_stand_out_get_hardly_any_belief():
     draw = torch.Generator().manual_seed(0)
     others = torch.randn(500, generator=draw)
