@@ -171,7 +171,7 @@ def _other_names_and_numbers(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Swap(ast.NodeTransformer):
-    """Puts the replacement where the node is; copies of a tree are told apart by position."""
+    """Replace the node; find it in a copy of the tree by its position."""
 
     def __init__(self, node: ast.AST, replacement: ast.AST) -> None:
         self._place, self._replacement = _place(node), replacement

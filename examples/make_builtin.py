@@ -229,7 +229,7 @@ def forget_places(path: Path) -> None:
 
 
 def finish(work: Path, bundle: Bundle, out: Path) -> None:
-    """Measure on takes that nothing was chosen on, write the numbers into the card, and put the model into the package."""
+    """Measure on takes held out from every design choice, write the numbers into the card, and put the model into the package."""
     write_numbers(bundle, measured(bundle, work) | detector_metrics(work))
     parts = out.with_name(f"{out.name}.parts")
     shutil.rmtree(parts, ignore_errors=True)
@@ -242,7 +242,7 @@ def finish(work: Path, bundle: Bundle, out: Path) -> None:
 
 
 def measured(bundle: Bundle, work: Path) -> dict[str, float]:
-    """Measure on takes that nothing was chosen on.
+    """Measure on takes held out from every design choice.
 
     The promise is about actors like those it was calibrated with. Novel actors bring what they handle and push others
     aside, so known actors are also counted in takes without them.
