@@ -24,9 +24,10 @@ from unittest.mock import patch
 
 import torch
 
-from mule.core.config import Experiment, load_experiment
+from mule.core.config import load_experiment
 from mule.core.errors import MuleError
 from mule.core.heap import keep_freed_memory
+from mule.core.settings import Experiment
 from mule.model import MuleModel
 from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.core.config import Experiment, experiment_toml, load_experiment
+from mule.core.config import experiment_toml, load_experiment
 from mule.core.errors import RangeError
 from mule.core.files import write_file
+from mule.core.settings import Experiment
 from studies.commands import run
 
 VARIANTS = Path(__file__).with_name("variants.toml")

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.core.config import Experiment
 from mule.core.errors import MissingOutputs, RangeError
 from mule.core.records import Evidence
+from mule.core.settings import Experiment
 from mule.evidence.head import exp_evidence
 from mule.inference.judging import Judging, judged, yardstick_of
 from mule.inference.outputs import SideOutputs

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mule.core.config import Experiment
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
+from mule.core.settings import Experiment
 from mule.data.split.leakage import met_in_pretraining
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
 from mule.inference.outputs import SideOutputs

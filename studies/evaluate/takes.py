@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mule.core.config import Experiment
 from mule.core.errors import RangeError
+from mule.core.settings import Experiment
 from mule.inference.judging import Judging, facts_unkept, judged, yardstick_of
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import reading_of

@@ -16,7 +16,8 @@ from mule.cli.main import app as main_app
 from mule.cli.printing import without_place
 from mule.comparison import equal
 from mule.comparison.contestants import load_contestants, load_start
-from mule.core.config import StageData, experiment_toml
+from mule.core.config import experiment_toml
+from mule.core.settings import StageData
 from mule.novelty.combining import DECIDING_SCORE
 
 FEW = ["--workers", "0", "--resamples", "10", "--dropout-passes", "2", "--test-clips", str(TEST_CLIPS)]

@@ -18,8 +18,9 @@ from mule.comparison.rows import (
     require_same_rows,
     results_of,
 )
-from mule.core.config import ConfigError, StageData
+from mule.core.config import ConfigError
 from mule.core.errors import MuleError
+from mule.core.settings import StageData
 from mule.evaluation.outcomes import Trial
 
 

@@ -3,15 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from mule.core.config import (
-    ConfigError,
-    StageData,
-    TableData,
-    differences,
-    experiment_from,
-    experiment_toml,
-    load_experiment,
-)
+from mule.core.config import ConfigError, differences, experiment_from, experiment_toml, load_experiment
+from mule.core.settings import StageData, TableData
 
 SMALLEST = """
 system = "mule"

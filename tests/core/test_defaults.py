@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields, is_dataclass
 
 import pytest
 
-from mule.core.config import (
+from mule.core.settings import (
     DualSettings,
     LoadingSettings,
     ObjectiveSettings,

@@ -10,12 +10,12 @@ import torch
 from mule.core.config import (
     PACKAGED,
     ConfigError,
-    TableData,
     differences,
     experiment_file,
     experiment_toml,
     load_experiment,
 )
+from mule.core.settings import TableData
 from mule.systems.catalogue import find_system
 from mule.training.build import build_constraints, build_model, build_schedule
 

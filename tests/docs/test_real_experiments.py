@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mule.core.config import TableData, load_experiment
+from mule.core.config import load_experiment
+from mule.core.settings import TableData
 from mule.model import KeptMaps
 from mule.training.build import build_networks
 

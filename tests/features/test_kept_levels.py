@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mule.core.config import ConfigError, TableData, experiment_from
+from mule.core.config import ConfigError, experiment_from
 from mule.core.errors import RangeError
+from mule.core.settings import TableData
 from mule.features.backbones.i3d import I3D
 from mule.features.weights.cards import find_card
 from mule.model import KeptMaps

@@ -6,8 +6,9 @@ import torch
 from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_runs import Heard, tiny_experiment
 
-from mule.core.config import ConfigError, TableData
+from mule.core.config import ConfigError
 from mule.core.errors import AnnotationError, RangeError, VideoError
+from mule.core.settings import TableData
 from mule.data.batches.batches import ClipSampler
 from mule.data.batches.samples import ClipName
 from mule.data.split.splits import read_split, table_digest

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
-from mule.core.config import StageData
 from mule.core.errors import DetectorError, RangeError, VideoError
+from mule.core.settings import StageData
 from mule.inference.running import OutputsOf
 from mule.training.build import load_run
 from mule.video.reading import Clip

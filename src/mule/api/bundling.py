@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from mule.api.memories import model_fingerprint, remember_run
-from mule.core.config import Experiment, StageData
 from mule.core.files import sha256_of
+from mule.core.settings import Experiment, StageData
 from mule.inference.outputs import SideOutputs
 from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, key_frame

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mule.api.bundling import BundlePlan, make_bundle
-from mule.core.config import PACKAGED, Experiment, experiment_toml, load_experiment
+from mule.core.config import PACKAGED, experiment_toml, load_experiment
 from mule.core.errors import TooFewActors
 from mule.core.files import write_file
+from mule.core.settings import Experiment
 from mule.data.split.partition import closed_partition, drawn_sides, listed_partition
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Rules, Split, table_digest, write_split

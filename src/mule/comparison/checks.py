@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 
 from mule.comparison.sheets import Findings, FinishedRow
 from mule.comparison.tested import DEFAULT
-from mule.core.config import TableData
 from mule.core.errors import TooFewActors
+from mule.core.settings import TableData
 from mule.data.table.table import ActorTable
 from mule.evaluation.control import SUSPICIOUS_AUROC, control_without_pixels
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage

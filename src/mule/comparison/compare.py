@@ -36,8 +36,9 @@ from mule.comparison.rows import (
     trial_experiment,
 )
 from mule.comparison.sheets import Findings, findings_of, method_names, require_methods
-from mule.core.config import ConfigError, Experiment, StageData
+from mule.core.config import ConfigError
 from mule.core.errors import MuleError, RangeError
+from mule.core.settings import Experiment, StageData
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging
 from mule.inference.results import SideResult

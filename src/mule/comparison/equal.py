@@ -14,8 +14,9 @@ from time import perf_counter
 import torch
 
 from mule.comparison.rows import Contestant, batches_per_epoch, gradient_steps
-from mule.core.config import ConfigError, Experiment
+from mule.core.config import ConfigError
 from mule.core.files import write_file
+from mule.core.settings import Experiment
 from mule.objective.primal_dual import PrimalDual
 from mule.training.build import build_parts
 from mule.training.data import Noted

@@ -28,8 +28,8 @@ from mule.comparison.sheets import (
     trained_seconds,
 )
 from mule.comparison.tested import DEFAULT, PairedTest, default_against_others, default_in_short
-from mule.core.config import StageData
 from mule.core.files import write_file
+from mule.core.settings import StageData
 from mule.evaluation.formats import escaped_markdown, latex, markdown, outcomes_csv, summary_csv
 from mule.evaluation.outcomes import Comparison, Trial
 from mule.evaluation.tables import Cell, Sheet, paper_sheet, score_sheet

@@ -21,17 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from mule.core.config import (
-    ConfigError,
-    Experiment,
-    StageData,
-    experiment_from,
-    experiment_toml,
-    load_experiment,
-)
+from mule.core.config import ConfigError, experiment_from, experiment_toml, load_experiment
 from mule.core.config import differences as changed_settings
 from mule.core.errors import WeightsError
 from mule.core.files import write_file
+from mule.core.settings import Experiment, StageData
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging, judge_run, result_key
 from mule.inference.results import SideResult, read_result

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from mule.core.config import Experiment, TableData
+from mule.core.settings import Experiment, TableData
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import read_split
 from mule.data.table.reading import read_actor_table

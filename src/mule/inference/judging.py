@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from mule.core.config import Experiment
 from mule.core.errors import MuleError, NotFinite, RangeError
+from mule.core.settings import Experiment
 from mule.evaluation.class_figures import novelty_percentiles, reliability
 from mule.evaluation.intervals import ClipDraws, draw_clips, drawn_measures, intervals_of
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision

@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mule.core.config import Experiment, LabelsOf
 from mule.core.errors import RangeError, WeightsError
 from mule.core.files import sha256_while_unchanged
 from mule.core.records import Evidence
+from mule.core.settings import Experiment, LabelsOf
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from mule.core.config import Experiment, StageData, TableData
 from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
+from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName

@@ -13,20 +13,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mule.core.config import (
-    BackboneSettings,
-    ConfigError,
-    Experiment,
-    OptimizerSettings,
-    ScheduleSettings,
-    TableData,
-    differences,
-    experiment_toml,
-    load_experiment,
-)
+from mule.core.config import ConfigError, differences, experiment_toml, load_experiment
 from mule.core.errors import FileError, WeightsError
 from mule.core.processes import is_first, num_ranks, processes, wait_for_all
 from mule.core.records import Evidence
+from mule.core.settings import BackboneSettings, Experiment, OptimizerSettings, ScheduleSettings, TableData
 from mule.features.backbones.tiny import TinySlowFast
 from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone, find_card
 from mule.features.weights.loading import load_weights

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from mule.core.config import ConfigError, Experiment, LabelsOf, StageData, TableData
+from mule.core.config import ConfigError
 from mule.core.errors import VideoError
 from mule.core.files import file_stamp
 from mule.core.processes import is_first, num_ranks, own_rank, wait_for_all
+from mule.core.settings import Experiment, LabelsOf, StageData, TableData
 from mule.data.batches.batches import ClipSampler, class_balanced_weights
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.other_clips import OtherBackground, UndoneMotion

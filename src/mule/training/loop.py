@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from mule.core.config import LabelsOf, TrainingSettings
 from mule.core.errors import MuleError, NotFinite, RangeError
 from mule.core.processes import (
     average_buffers,
@@ -27,6 +26,7 @@ from mule.core.processes import (
     wait_for_all,
 )
 from mule.core.records import Evidence
+from mule.core.settings import LabelsOf, TrainingSettings
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import worker_loss_explained
 from mule.model import ModelOutput

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from mule.core.config import ConfigError, Experiment, StageData, TableData
+from mule.core.config import ConfigError
 from mule.core.errors import FeatureFileError
 from mule.core.files import sha256_while_unchanged
 from mule.core.processes import is_first, wait_for_all
+from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.batches import BatchClip, batch_of
 from mule.data.batches.samples import ClipSamples, ClipView
 from mule.data.table.reading import read_actor_table

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from mule.core.config import ConfigError, Experiment, StageData, differences, load_experiment
+from mule.core.config import ConfigError, differences, load_experiment
 from mule.core.files import cache_folder, write_file
+from mule.core.settings import Experiment, StageData
 from mule.features.weights.cards import WEIGHT_CARDS
 from mule.features.weights.download import place_of
 from mule.training.checkpoint import CheckpointError, weights_file

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mule.core.config import LabelsOf
 from mule.core.defaults import MILESTONE_FACTOR
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import average_gradients, gather_actors, over_ranks
+from mule.core.settings import LabelsOf
 from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.model import ModelOutput, SceneBoxes
 from mule.objective.primal_dual import Constraint, MeasuresWith, Objective

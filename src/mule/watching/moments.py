@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mule.core.config import Count, Share
 from mule.core.errors import MuleError
+from mule.core.settings import Count, Share
 from mule.novelty.odds import in_words
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from mule.core.config import Experiment, StageData
 from mule.core.errors import FileError, MuleError, WeightsError
 from mule.core.files import os_reason, sha256_of, write_file
+from mule.core.settings import Experiment, StageData
 from mule.features.backbones.tiny import STRIDE
 from mule.features.weights.cards import find_card
 from mule.memory.files import read_memory, write_memory

@@ -1,0 +1,236 @@
+"""The settings of an experiment: every key of its file, with type, default and meaning.
+
+Rooms receive plain values. Only `cli` and `training.build` read a whole experiment; training receives its part.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mule.core.defaults import (
+    BOX_JITTER,
+    DUAL_DAMPING,
+    DUAL_STEP_SIZE,
+    FLIP_PROBABILITY,
+    HSIC_TOLERANCE,
+    INNER_STEPS,
+    MILESTONE_FACTOR,
+    PREFETCH_BATCHES,
+    READ_WORKERS,
+    UNREADABLE_SHARE,
+)
+
+
+class Settings(BaseModel):
+    """Frozen values; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+LabelsOf = Literal["actors", "clips"]
+
+
+class StageData(Settings):
+    """Rendered clips of the benchmark."""
+
+    kind: Literal["stage"]
+    root: Path | None = None
+    """Folder of rendered clips; the default is `stage` in the user's cache folder."""
+    split: Literal["A", "B", "C"] = "A"
+    """The class split: which actions are known."""
+    seed: Seed = 0
+    """Another seed renders other clips."""
+    train_clips: Count = 2000
+    val_clips: Count = 300
+    bias: Share = 0.95
+    """Share of training clips whose actors all do actions typical of their scene."""
+    rows: Count = 96
+    cols: Count = 128
+    num_frames: Count = 32
+    """Frames of a rendered clip."""
+    stride_frames: Count = 2
+    """The network sees every n-th frame."""
+
+
+class TableData(Settings):
+    """Videos, a table of actors and a split. File names are relative to `root`."""
+
+    kind: Literal["table"]
+    root: Path | None = None
+    """Folder of the data. Set it with `--set data.root=DIR` rather than in the experiment file."""
+    num_known: Count | None = None
+    """Number of actions that the split teaches. By default the split decides; if given, it is checked."""
+    actors: str = "actors.csv"
+    labels_of: LabelsOf = "actors"
+    """Whether labels are of actors or of whole clips. The actors of a labelled clip are trained and judged together."""
+    objects: str | None = None
+    """Table of objects; by default there are none."""
+    persons: str | None = None
+    """Table of detected persons (objects of class person). In training, those that overlap an actor get its labels."""
+    person_score: Share = 0.9
+    """Smallest score of a detected person."""
+    videos: str = "videos"
+    split: str = "split.toml"
+    features: str = "features"
+    """Folder of the maps of a frozen backbone."""
+    num_frames: Count = 32
+    stride_frames: Count = 2
+    frame_rate: str | None = None
+    """Frames per second of the grid of times, such as "30" or "30000/1001"; the default is each video's own rate."""
+    val_views: Count = 1
+    """Clips per video in validation, where actors have no time of their own."""
+    draws_evenly: bool = False
+    """Whether clips with rare actions are drawn more often."""
+
+
+class ViewSettings(Settings):
+    """What the network sees of a clip: a random view in training, the whole frame in validation."""
+
+    short_sides_px: tuple[Count, Count] | None = None
+    """Training: the short side is drawn between these; the default keeps the size of frames."""
+    crop_px: Count | None = None
+    """Training: side of a random square crop; the default keeps the whole frame."""
+    val_short_side_px: Count | None = None
+    """Validation: the short side of frames; the default keeps their size."""
+    flip_probability: Share = FLIP_PROBABILITY
+    box_jitter: Annotated[float, Field(ge=0, lt=0.5)] = BOX_JITTER
+    brightness: NotNegative = 0.0
+    contrast: NotNegative = 0.0
+    saturation: NotNegative = 0.0
+    other_background: Share = 0.0
+    """Training: share of clips that get the static background of another clip; not with kept maps."""
+    undone_motion: Share = 0.0
+    """Training: share of clips frozen or shuffled in time, as examples without any action; not with kept maps."""
+
+
+class BackboneSettings(Settings):
+    """The backbone: the network that turns pixels into feature maps."""
+
+    name: str = "tiny"
+    """A card of `mule weights list`, or `tiny`, the small SlowFast of the rendered benchmark."""
+    weights: Path | None = None
+    """A file of weights for the card, or the folder of an earlier run."""
+    from_chance: bool = False
+    """Whether training may start from random weights; the tiny backbone always may."""
+    options: dict[str, bool | int] = {}
+    """Arguments of the backbone that override its card, such as res5_stride."""
+    norm: Literal["batch", "frozen", "synchronised"] = "batch"
+    """Statistics of batch norms: of each process's batch, frozen as loaded, or of all processes (GPUs only)."""
+    frozen: bool = False
+    """Whether the backbone stays untrained; its maps are then computed once and kept."""
+    map_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout probability of the channels of kept maps, in training."""
+    runtime: Literal["torch", "openvino"] = "torch"
+    """Runtime for the maps of a frozen backbone; OpenVINO (an extra) is two to three times as fast on a CPU."""
+
+
+class DualSettings(Settings):
+    """The debiasing constraint g(θ) ≤ γ and its multiplier λ."""
+
+    tolerance: NotNegative = HSIC_TOLERANCE
+    """γ: the largest HSIC that counts as debiased."""
+    step_size: NotNegative = DUAL_STEP_SIZE
+    """η₂: the step size of the multiplier's ascent."""
+    damping: NotNegative = DUAL_DAMPING
+    """δ: how strongly the multiplier is drawn back to zero."""
+    initial_multiplier: NotNegative = 0.0
+    """λ⁽⁰⁾: the multiplier at the start."""
+
+
+class ObjectiveSettings(Settings):
+    """How the system's objective is minimised."""
+
+    inner_steps: Annotated[int, Field(ge=0)] = INNER_STEPS
+    """m: optimiser steps on each mini-batch, averaged; 0 is one step with a fixed multiplier."""
+    measures_with: Literal["own_pass", "next_batch"] = "own_pass"
+    """Where the constraint that raises the multiplier is measured: in an extra forward pass after each mini-batch, as in
+    the paper, or in the first pass of the next mini-batch, at no cost."""
+    dual: DualSettings = DualSettings()
+
+
+class OptimizerSettings(Settings):
+    """The optimiser."""
+
+    kind: Literal["sgd", "adamw"] = "sgd"
+    lr: Positive
+    """The learning rate after warm-up."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """SGD only; Nesterov momentum, as published."""
+    weight_decay: NotNegative = 1e-7
+    clip_norm: Positive | None = None
+    """Clip gradients to this norm; by default they are not clipped."""
+
+
+class ScheduleSettings(Settings):
+    """The learning rate over time, in epochs; fractions are allowed."""
+
+    kind: Literal["constant", "step", "cosine"] = "constant"
+    warmup_epochs: NotNegative = 0.0
+    """Length of the linear warm-up."""
+    warmup_lr: Positive | None = None
+    """Rate at the start of the warm-up; the default is a hundredth of the rate."""
+    milestones: tuple[Positive, ...] = ()
+    """Step only: epochs after which the rate is multiplied by `factor`."""
+    factor: Positive = MILESTONE_FACTOR
+    final_share: Share = 0.0
+    """Cosine only: share of the rate that is left at the end."""
+
+
+class TrainingSettings(Settings):
+    """Length of the training, batch size, and what to keep."""
+
+    epochs: Count
+    batch_clips: Count = 32
+    """Clips per batch, all processes together."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the network. bfloat16 is used on GPUs that support it; losses stay in float32."""
+    average_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Decay of an exponential moving average of the weights, which is then validated and kept."""
+    patience_epochs: Count | None = None
+    """Stop after this many epochs without a better validation; by default training runs to the end."""
+    validate_every_epochs: Count = 1
+    checkpoint_every_steps: Count = 200
+    """Steps between checkpoints; one is also written after every epoch."""
+    log_every_steps: Count = 10
+    tensorboard: bool = True
+    """Whether to write TensorBoard event files besides the other curves."""
+    keeps: Literal["best", "last"] = "best"
+    """Which weights to keep: the best in validation, or the last."""
+
+
+class LoadingSettings(Settings):
+    """How clips are read. The batches do not depend on it."""
+
+    workers: Annotated[int, Field(ge=0)] = READ_WORKERS
+    """Processes that read ahead; 0 reads in the training process."""
+    prefetch_batches: Count = PREFETCH_BATCHES
+    """Batches that each worker reads ahead."""
+    unreadable_share: Share = UNREADABLE_SHARE
+    """Training stops if more than this share of an epoch's clips cannot be read."""
+
+
+class Experiment(Settings):
+    """One complete experiment."""
+
+    seed: Seed = 10
+    system: str
+    """A system of `mule models`: mule, mule-literal, slowfast, dear, …"""
+    sizes: Literal["published", "medium", "small", "tiny"] = "published"
+    """Sizes of everything after the backbone."""
+    relations: Literal["grid", "factored"] | None = None
+    """The form of actor-context-object relations: a map for every pair, as in the paper, or one for every actor and
+    object. The default is the system's own form; systems without relations ignore it."""
+    data: Annotated[StageData | TableData, Field(discriminator="kind")]
+    view: ViewSettings = ViewSettings()
+    backbone: BackboneSettings = BackboneSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings = ScheduleSettings()
+    training: TrainingSettings
+    loading: LoadingSettings = LoadingSettings()
