@@ -150,11 +150,17 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def read_named_columns(
-    path: Path, required: Sequence[str], problems: Problems, *, optional: Sequence[str] = ()
+    path: Path,
+    required: Sequence[str],
+    problems: Problems,
+    *,
+    optional: Sequence[str] = (),
+    may_be_empty: bool = False,
 ) -> Iterator[NamedColumns]:
     """Yield the given columns of a comma-separated file with a header, some thousand rows at a time.
 
-    Optional columns that the header does not name are left out.
+    Optional columns that the header does not name are left out. A header without rows is an error, unless the table may
+    be empty.
     """
     chunks = read_chunks(path)
     first = next(chunks)
@@ -162,6 +168,9 @@ def read_named_columns(
     positions = _positions(header, required, optional, f"{path}, line {first.lines[0]}")
     below = Chunk(first.rows[1:], first.lines[1:])
     second = below if below.rows else next(chunks, None)
+    if second is None and may_be_empty:
+        yield NamedColumns({name: [] for name in positions}, [])
+        return
     if second is None:
         raise AnnotationError(
             f"{path}, line {first.lines[0] + 1}: must hold rows below the header; there are none."

@@ -16,6 +16,7 @@ from mule.core.text_rows import (
     read_named_columns,
     shown,
 )
+from mule.data.table.ava_boxes import is_ava_boxes, persons_of, read_ava_boxes
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -83,13 +84,21 @@ def read_actor_table(
 def read_object_table(
     path: Path, *, video_ends_s: FindVideoEnds | None = None, most_shown: int = 5
 ) -> ObjectTable:
-    """Read a table of objects with the columns `OBJECT_COLUMNS`; problems are reported as for actors."""
+    """Read a table of objects with the columns `OBJECT_COLUMNS`; problems are reported as for actors.
+
+    A header alone is a table without objects. Published person boxes of AVA are read as they are (`ava_boxes`).
+    """
     problems = _problems(path, most_shown)
+    if path.suffix.lower() == ".csv" and is_ava_boxes(path):
+        rows, score = read_ava_boxes(path, problems)
+        note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
+        problems.raise_if_any()
+        return persons_of(rows, score)
     places = _PlaceReader(problems, needs_place=True)
     class_number: dict[str, int] = {}
     first_line: dict[str, int] = {}
     parts: list[tuple[np.ndarray, np.ndarray]] = []
-    for columns in _columns(path, OBJECT_COLUMNS, OBJECT_COLUMNS, problems):
+    for columns in _columns(path, OBJECT_COLUMNS, OBJECT_COLUMNS, problems, may_be_empty=True):
         places.read(columns)
         names = _named(columns, "object_class", problems)
         class_index = numbered(names, class_number)
@@ -231,15 +240,20 @@ def _problems(path: Path, most_shown: int) -> Problems:
 
 
 def _columns(
-    path: Path, names: Sequence[str], required: Sequence[str], problems: Problems
+    path: Path,
+    names: Sequence[str],
+    required: Sequence[str],
+    problems: Problems,
+    *,
+    may_be_empty: bool = False,
 ) -> Iterator[NamedColumns]:
     """Yield the named columns, some thousand rows at a time; a missing optional column has empty cells."""
     optional = [name for name in names if name not in required]
     is_parquet = path.suffix.lower() == ".parquet"
     parts = (
-        _read_parquet_columns(path, required, optional)
+        _read_parquet_columns(path, required, optional, may_be_empty=may_be_empty)
         if is_parquet
-        else read_named_columns(path, required, problems, optional=optional)
+        else read_named_columns(path, required, problems, optional=optional, may_be_empty=may_be_empty)
     )
     for part in parts:
         empty = {name: [""] * len(part.lines) for name in names if name not in part.texts}
@@ -247,7 +261,7 @@ def _columns(
 
 
 def _read_parquet_columns(
-    path: Path, required: Sequence[str], optional: Sequence[str]
+    path: Path, required: Sequence[str], optional: Sequence[str], *, may_be_empty: bool
 ) -> Iterator[NamedColumns]:
     """Yield the columns of a Parquet file as text; rows are counted from 1, and an empty cell is ''."""
     arrow = pyarrow_modules()
@@ -256,11 +270,14 @@ def _read_parquet_columns(
         with arrow.parquet.ParquetFile(path) as file:
             header = file.schema_arrow.names
             names = [*required, *(name for name in optional if name in header)]
-            if any(header.count(name) != 1 for name in names) or not file.metadata.num_rows:
+            has_rows = bool(file.metadata.num_rows)
+            if any(header.count(name) != 1 for name in names) or not (has_rows or may_be_empty):
                 raise AnnotationError(
                     f"{path}: must hold rows and the columns {', '.join(required)}, once each; got "
                     f"{file.metadata.num_rows} rows and {', '.join(header) or 'no columns'}."
                 )
+            if not has_rows:
+                yield NamedColumns({name: [] for name in names}, [])
             for batch in file.iter_batches(ROWS_PER_PART, columns=names):
                 texts = {
                     name: arrow.compute.fill_null(batch.column(name).cast(arrow.string()), "").to_pylist()
