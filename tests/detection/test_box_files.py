@@ -234,3 +234,9 @@ def test_a_missing_file_and_a_pickle_are_refused_by_name(tmp_path):
     (tmp_path / "boxes.pkl").write_bytes(pickle.dumps({"v,0902": [[0, 0, 1, 1, 1]]}))
     with pytest.raises(AnnotationError, match="Pickles can run code and are not opened"):
         load_boxes(tmp_path / "boxes.pkl")
+
+
+def test_a_table_of_objects_keeps_its_classes(save):
+    text = "video,time_s,x1,y1,x2,y2,object_class,score\nv,1,0,0,1,1,person,0.9\nv,1,0,0,1,0.5,cup,0.8\nv,1,0,0,0.5,1,net,0.7\n"
+    table = load_boxes(save("objects.csv", text))
+    assert table.class_index.tolist() == [PERSON, COCO_CLASSES.index("cup"), OTHER_OBJECT]

@@ -90,6 +90,48 @@ def test_an_empty_batch_and_an_empty_scene_are_ordinary(network):
     assert (len(detect(frames(2))), detect(frames(2)).num_images) == (0, 2)
 
 
+def save_free_network(path, output):
+    """A network for any number of images; the brighter an image, the further right its boxes."""
+    moves = np.zeros_like(output)
+    moves[..., 0] = 1 / 255
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2], keepdims=0),
+        helper.make_node("ReduceMean", ["mean"], ["light"], axes=[1], keepdims=1),
+        helper.make_node("Unsqueeze", ["light", "axis"], ["each"]),
+        helper.make_node("Mul", ["each", "moves"], ["moved"]),
+        helper.make_node("Add", ["constant", "moved"], ["output"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "free",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["n", *output.shape[1:]])],
+        [
+            numpy_helper.from_array(output, "constant"),
+            numpy_helper.from_array(moves, "moves"),
+            numpy_helper.from_array(np.array([2]), "axis"),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_a_file_for_any_number_of_images_sees_all_frames_at_once_and_finds_the_same(tmp_path, monkeypatch):
+    path = save_free_network(tmp_path / "free.onnx", raw_output([(1, 1, 16, 0.0, 0.0, 0.0, 0.0, 1, 0.8)]))
+    detect = detector(path)
+    shown = torch.stack([torch.full((3, SIDE, SIDE), level, dtype=torch.uint8) for level in (0, 100, 255)])
+    alone = [detect(each[None]).boxes_xyxy_px for each in shown]
+    sizes: list[int] = []
+    run = detect._run  # pyright: ignore[reportPrivateUsage] - how often the network runs is its business
+    monkeypatch.setattr(detect, "_run", lambda canvases: sizes.append(len(canvases)) or run(canvases))
+    together = detect(shown)
+    assert sizes == [3]
+    for at, boxes in enumerate(alone):
+        torch.testing.assert_close(together.of_image(at).boxes_xyxy_px, boxes)
+    assert not torch.equal(alone[0], alone[1])
+    assert detect(shown[:0]).num_images == 0
+
+
 def test_anchors_are_listed_stride_by_stride_row_by_row():
     expected = [
         [col, row, stride]

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from mule.detection.detections import PAPER_ACTOR_SCORE
 
@@ -53,6 +55,15 @@ class DetectorCard:
     sha256: str | None = None
     hash_prefix: str | None = None
 
+    @property
+    def file_name(self) -> str:
+        """Name of the file on disk: the card's name with the suffix of its address."""
+        return self.name + PurePosixPath(urlsplit(self.address).path).suffix
+
+    def is_of(self, sha256: str) -> bool:
+        """Whether a file with this checksum is the published one."""
+        return sha256.startswith(self.sha256 or self.hash_prefix or "no checksum")
+
 
 def _yolox(size: str, input_px: int, coco_ap: float, actor_score: float, sha256: str) -> DetectorCard:
     release = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"
@@ -101,3 +112,9 @@ FASTER_RCNN_CARDS: Mapping[str, DetectorCard] = {
     ),
 }
 """torchvision's Faster R-CNN weights for COCO. torchvision publishes none for the paper's ResNeXt-101-FPN."""
+
+DETECTOR_CARDS: Mapping[str, DetectorCard] = {
+    **YOLOX_CARDS,
+    **{card.name: card for card in FASTER_RCNN_CARDS.values()},
+}
+"""All cards by the names of `mule weights list`."""

@@ -99,7 +99,7 @@ def decode_boxes(
 class YoloxDetector:
     """A YOLOX ONNX file, run by onnxruntime: BGR 0..255 in, (1, anchors, 5 + classes) out.
 
-    The file may or may not decode its boxes: on a grey image, decoded centres are spread over the input in pixels,
+    A file exported with a free number of images sees all frames of a call at once. The file may or may not decode its boxes: on a grey image, decoded centres are spread over the input in pixels,
     raw ones are near zero. Files exported before YOLOX 0.1.1 expect another normalisation and are not supported.
 
     >>> YoloxDetector("nowhere.onnx")
@@ -133,19 +133,39 @@ class YoloxDetector:
         self._min_score = min_score
         self._max_iou = max_iou
         self._session = _open_session(self.path, threads)
-        self._input_name, self._height_px, self._width_px = _require_image_input(self.path, self._session)
+        self._input_name, self._most_frames, self._height_px, self._width_px = _require_image_input(
+            self.path, self._session
+        )
         self._grid = anchor_grid(self._height_px, self._width_px)
         grey = torch.full((3, self._height_px, self._width_px), float(PAD_GREY))
-        self._is_decoded = bool(self._run(grey)[:, :2].max() > max(self._height_px, self._width_px) / 2)
+        self._is_decoded = bool(
+            self._run(grey[None])[0, :, :2].max() > max(self._height_px, self._width_px) / 2
+        )
 
     def __call__(self, frames: RgbFrames) -> Detections:
         """Return all detections of each frame, in pixels of the given frames, clipped to the frame."""
         require_rgb_frames(frames)
-        return concatenate([self._detect(frame) for frame in frames])
+        together = self._most_frames or max(len(frames), 1)
+        return concatenate([each for part in frames.split(together) for each in self._detect(part)])
 
-    def _detect(self, frame: Shaped[Tensor, "3 rows cols"]) -> Detections:
-        canvas, (scale_x, scale_y) = letterbox(frame, height_px=self._height_px, width_px=self._width_px)
-        output = self._run(canvas)
+    def _detect(self, frames: RgbFrames) -> list[Detections]:
+        """Return the detections of each frame; the network sees all of them at once."""
+        if not len(frames):
+            return []
+        fitted = [letterbox(each, height_px=self._height_px, width_px=self._width_px) for each in frames]
+        outputs = self._run(torch.stack([canvas for canvas, _ in fitted]))
+        return [
+            self._detections(*each)
+            for each in zip(frames, outputs, (scale for _, scale in fitted), strict=True)
+        ]
+
+    def _detections(
+        self,
+        frame: Shaped[Tensor, "3 rows cols"],
+        output: Float[Tensor, "anchors channels"],
+        scale_xy: tuple[float, float],
+    ) -> Detections:
+        scale_x, scale_y = scale_xy
         best, class_index = output[:, 5:].max(dim=1)
         best = best * output[:, 4]  # objectness times class score
         candidates = torch.nonzero(best >= self._min_score)[:, 0]
@@ -167,18 +187,18 @@ class YoloxDetector:
             num_images=1,
         )
 
-    def _run(self, canvas: Float[Tensor, "3 rows cols"]) -> Float[Tensor, "anchors channels"]:
-        outputs = self._session.run(None, {self._input_name: canvas[None].numpy()})
-        expected = (1, len(self._grid), 5 + len(self.class_names))
+    def _run(self, canvases: Float[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "frames anchors channels"]:
+        outputs = self._session.run(None, {self._input_name: canvases.numpy()})
+        expected = (len(canvases), len(self._grid), 5 + len(self.class_names))
         if len(outputs) != 1 or tuple(outputs[0].shape) != expected:
             raise DetectorError(
                 f"{self.path}: a YOLOX file for {self._width_px}x{self._height_px} px and "
                 f"{len(self.class_names)} classes must have one output of shape {expected}; got "
                 f"{[tuple(output.shape) for output in outputs]}. Give class_names if it has other classes."
             )
-        output = torch.from_numpy(outputs[0][0])
-        lowest, highest = (value.item() for value in output[:, 4:].aminmax())
-        if not (torch.isfinite(output[:, :4]).all() and 0 <= lowest <= highest <= 1):  # never true of NaN
+        output = torch.from_numpy(outputs[0])
+        lowest, highest = (value.item() for value in output[..., 4:].aminmax())
+        if not (torch.isfinite(output[..., :4]).all() and 0 <= lowest <= highest <= 1):  # never true of NaN
             raise DetectorError(
                 f"{self.path}: outputs of a YOLOX file must be finite, with scores within 0..1; got scores from {lowest:.4g} to {highest:.4g}. "
                 "Is it another kind of network, or exported without its sigmoids?"
@@ -209,13 +229,14 @@ def _open_session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntim
         ) from failure
 
 
-def _require_image_input(path: Path, session: Any) -> tuple[str, int, int]:  # noqa: ANN401 - see _open_session
+def _require_image_input(path: Path, session: Any) -> tuple[str, int | None, int, int]:  # noqa: ANN401 - see _open_session
+    """Return the input's name, the frames it takes at once (None for any number), its height and its width."""
     inputs = session.get_inputs()
     match [(i.type, i.shape) for i in inputs]:
-        case [("tensor(float)", [1 | str() | None, 3, int(height_px), int(width_px)])] if (
+        case [("tensor(float)", [1 | str() | None as most, 3, int(height_px), int(width_px)])] if (
             height_px % STRIDES_PX[-1] == 0 and width_px % STRIDES_PX[-1] == 0
         ):
-            return inputs[0].name, height_px, width_px
+            return inputs[0].name, 1 if most == 1 else None, height_px, width_px
     raise DetectorError(
         f"{path}: a YOLOX file must take one float image (1, 3, height, width) with fixed sides that are multiples "
         f"of {STRIDES_PX[-1]}; got {[(i.name, i.type, i.shape) for i in inputs]}."

@@ -1,4 +1,8 @@
-"""Faster R-CNN, the detector family of the paper, from torchvision (extra `mule[torchvision]`)."""
+"""Faster R-CNN, the detector family of the paper, from torchvision (extra `mule[torchvision]`).
+
+torchvision publishes weights for ResNet-50-FPN. For the paper's ResNeXt-101-FPN it publishes none: the network is built
+from torchvision's parts, and the user brings its state dict.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +26,7 @@ NUM_COCO_CATEGORIES = 91  # background, then category ids 1..90
 class FasterRcnnDetector:
     """A torchvision detection model over COCO categories: RGB 0..1 in, boxes, labels and scores per image out.
 
-    The model resizes, normalises and suppresses boxes itself; this class maps labels and drops weak boxes.
+    All frames of a call go through the model together, on its own device. The model resizes, normalises and suppresses boxes itself; this class maps labels and drops weak boxes.
     """
 
     class_names = (*COCO_CLASSES, "other")
@@ -41,13 +45,15 @@ class FasterRcnnDetector:
         """Return all detections of each frame, in pixels of the given frames, clipped to the frame."""
         require_rgb_frames(frames)
         images = frames.float() / (255 if frames.dtype == torch.uint8 else 1)
+        weights = next(self._model.parameters(), images)
         with torch.inference_mode():
-            outputs = [self._model([image])[0] for image in images]
+            outputs = self._model(list(images.to(weights.device))) if len(images) else []
         return concatenate(
             [self._detections(image, output) for image, output in zip(images, outputs, strict=True)]
         )
 
-    def _detections(self, image: Float[Tensor, "3 rows cols"], output: Mapping[str, Tensor]) -> Detections:
+    def _detections(self, image: Float[Tensor, "3 rows cols"], given: Mapping[str, Tensor]) -> Detections:
+        output = {name: given[name].to("cpu") for name in ("boxes", "labels", "scores")}
         boxes = clip_to_image(output["boxes"].clone(), width_px=image.shape[2], height_px=image.shape[1])
         kept = has_area(boxes) & (output["scores"] >= self._min_score)
         class_index = self._class_index[output["labels"][kept]]
@@ -60,15 +66,16 @@ class FasterRcnnDetector:
         )
 
 
-def load_faster_rcnn(
-    path: str | Path, *, kind: FasterRcnnKind = "resnet50", actor_score: float = PAPER_ACTOR_SCORE
-) -> FasterRcnnDetector:
-    """Load a detector from a state dict of torchvision's Faster R-CNN for COCO."""
+def load_faster_rcnn(path: str | Path, *, device: str = "cpu") -> FasterRcnnDetector:
+    """Load a detector from a state dict of torchvision's Faster R-CNN for COCO; its tensors tell which network it is.
+
+    Raises:
+        DetectorError: the file cannot be used, torchvision cannot be imported, or there is no such device.
+    """
     path = Path(path)
     state = _read_state_dict(path)
     builders = _builders()
-    if kind not in builders:
-        raise DetectorError(f"kind must be one of {', '.join(builders)}; got {kind!r}.")
+    kind = _kind_of(state)
     model = builders[kind]()
     try:
         model.load_state_dict(state)  # torchvision itself renames the keys of older files
@@ -77,7 +84,24 @@ def load_faster_rcnn(
             f"{path}: must hold the weights of Faster R-CNN {kind} for {NUM_COCO_CATEGORIES} COCO categories; "
             f"torch reports: {str(mismatch)[:400]} ..."
         ) from mismatch
-    return FasterRcnnDetector(model, actor_score=actor_score)
+    return FasterRcnnDetector(_moved(model, device))
+
+
+def _kind_of(state: Mapping[str, Tensor]) -> FasterRcnnKind:
+    """Tell the network by what only it has: a convolutional box head, or the 23 blocks of a deep third stage."""
+    if any(name.startswith("roi_heads.box_head.0.") for name in state):
+        return "resnet50_v2"
+    return "resnext101" if "backbone.body.layer3.22.conv1.weight" in state else "resnet50"
+
+
+def _moved(model: nn.Module, device: str) -> nn.Module:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it supports the device
+        reason = str(error).partition("\n")[0]
+        raise DetectorError(
+            f"the device must be one that torch can use here; got '{device}': {reason}"
+        ) from error
 
 
 def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
@@ -87,9 +111,8 @@ def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
         from torchvision.ops import FrozenBatchNorm2d  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError) as missing:
         raise DetectorError(
-            "Faster R-CNN needs torchvision, built for the torch that is installed: pip install "
-            "'mule[torchvision]' (beside CPU-only torch add --index-url https://download.pytorch.org/whl/cpu). "
-            f"It could not be imported: {missing}"
+            "Faster R-CNN needs torchvision, built for the torch that is installed: pip install 'mule[torchvision]'; "
+            f"it could not be imported: {missing}."
         ) from missing
 
     def with_frozen_norm(backbone: str, eps: float) -> nn.Module:
@@ -117,6 +140,8 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             f"{path} ({path.stat().st_size} bytes): not a complete file of tensors. Files that could run code are "
             f"refused. Download it again with `mule weights pull`. torch reports: {failure}"
         ) from failure
+    if isinstance(state, dict) and isinstance(state.get("model"), dict):
+        state = state["model"]  # as torchvision's own training script saves it
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise DetectorError(f"{path}: must hold a state dict, tensors by name; got {type(state).__name__}.")
     return state

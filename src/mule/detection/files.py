@@ -43,7 +43,8 @@ def load_ava_csv(path: str | Path) -> BoxTable:
     """Read persons from AVA's CSV: `video,timestamp,x1,y1,x2,y2,action-or-empty,score`, in fractions of the image.
 
     A row of seven columns has score 1; a row of two (`video,timestamp`) is a frame without boxes. A header is allowed;
-    if it names the seventh column `label`, that column holds a COCO class or `object` instead of an action.
+    if it names the seventh column `label`, that column holds a COCO class or `object` instead of an action. In a table
+    of objects (`object_class`) it holds any name; one that COCO does not have is another object.
     """
     path = Path(path)
     try:
@@ -77,9 +78,13 @@ def _ava_rows(path: Path) -> Iterator[BoxRow | str]:
         elif values and len(values) not in (2, 7, 8):
             yield f"line {line}: must have 2, 7 or 8 columns ({','.join(columns)}); got {len(values)}."
         elif values:
-            yield _ava_row(
-                f"line {line}", values, label=values[6] if columns[6:7] == ("label",) else "person"
-            )
+            yield _ava_row(f"line {line}", values, label=_label(columns, values))
+
+
+def _label(columns: tuple[str, ...], values: list[str]) -> str:
+    if columns[6:7] == ("object_class",) and len(values) > 6:
+        return values[6] if values[6] in COCO_CLASSES else "object"
+    return values[6] if columns[6:7] == ("label",) else "person"
 
 
 def _ava_row(where: str, values: list[str], *, label: str) -> BoxRow | str:

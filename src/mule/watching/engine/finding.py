@@ -1,7 +1,6 @@
 """Who and what is in a frame, and who is who: a detector, or boxes from a file, linked over time.
 
-FILE.onnx            a YOLOX detector                         persons, objects; linked by `Tracker`
-FILE.safetensors     a centre detector, as the built-in one   persons, objects; linked by `Tracker`
+a detector           see `detection/named.py`                 persons, objects; linked by `Tracker`
 FILE.csv, FILE.json  precomputed boxes (AVA, COCO, by frame)  persons, objects; linked by `Tracker`
 FOLDER               actors.csv or tracks.csv, objects.csv    persons with their own ids, objects
 
@@ -20,16 +19,15 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mule.core.errors import AnnotationError, DetectorError
-from mule.core.files import sha256_of
+from mule.core.errors import AnnotationError
 from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, times_s
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.detection.boxes import clip_to_image, has_area, px_from_unit
-from mule.detection.cards import COCO_CLASSES, YOLOX_CARDS, DetectorCard
-from mule.detection.centres import read_centre_detector
+from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import PERSON, Detections, frame_key, split_actors_and_objects
-from mule.detection.detector import Detector, YoloxDetector
+from mule.detection.detector import Detector
 from mule.detection.files import load_boxes
+from mule.detection.named import UNKNOWN_ACTOR_SCORE, load_detector
 from mule.detection.tracks import NO_TRACK, Tracker
 from mule.stage.export import TRACK_HEADER
 from mule.watching.engine.key_times import Rhythm, Sight
@@ -40,8 +38,6 @@ MOST_HIDDEN_S = 5.0
 BOX_STAYS_S = 0.1
 """A box in a table counts for key times up to this long after it."""
 _SAME_INSTANT_S = 0.0005
-UNKNOWN_ACTOR_SCORE = 0.3
-"""The least score of an actor for a detector file without a card; small detectors are unsure."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +107,12 @@ class BoxFinder(Protocol):
         ...
 
 
-def box_finder(
-    detector: "str | Path | Detector | BoxFinder", video: str, *, actor_score: float | None = None
-) -> BoxFinder:
+def box_finder(detector: "str | Path | Detector | BoxFinder", video: str) -> BoxFinder:
     """Return what finds the boxes of a video.
 
     Args:
         detector: a file, a folder, a detector, or a finder, which is returned unchanged.
         video: the name of the video in tables.
-        actor_score: the least score of an actor; None takes it from the detector's card.
 
     Raises:
         DetectorError: a detector file cannot be used, or the extra that runs it is missing.
@@ -132,22 +125,9 @@ def box_finder(
     path = Path(detector)
     if path.is_dir():
         return _folder(path, video)
-    if path.suffix.lower() == ".onnx":
-        return DetectedBoxes(
-            YoloxDetector(
-                path, actor_score=_actor_score(path) if actor_score is None else actor_score, threads=1
-            )
-        )
-    if path.suffix.lower() == ".safetensors":
-        return DetectedBoxes(read_centre_detector(path))
     if path.suffix.lower() in (".csv", ".json"):
-        return FrameBoxes(
-            path, video, actor_score=UNKNOWN_ACTOR_SCORE if actor_score is None else actor_score
-        )
-    raise DetectorError(
-        f"{path}: a detector must be a YOLOX file (.onnx), a centre detector (.safetensors), boxes in .csv or .json, or a "
-        f"folder with {ACTORS} or {TRACKS}; this is none of them."
-    )
+        return FrameBoxes(path, video, actor_score=UNKNOWN_ACTOR_SCORE)
+    return DetectedBoxes(load_detector(path, threads=1))
 
 
 class DetectedBoxes:
@@ -303,16 +283,6 @@ def _objects(path: Path, video: str) -> tuple[_Rows, tuple[str, ...]]:
         np.full(int(is_here.sum()), NO_TRACK, dtype=np.int64),
     )
     return rows, table.classes
-
-
-def _actor_score(path: Path) -> float:
-    card = _card_of(path)
-    return UNKNOWN_ACTOR_SCORE if card is None else card.actor_score
-
-
-def _card_of(path: Path) -> DetectorCard | None:
-    sha256 = sha256_of(path) if path.is_file() else ""
-    return next((card for card in YOLOX_CARDS.values() if card.sha256 == sha256), None)
 
 
 def _missing_video(path: Path, video: str, videos: Sequence[str]) -> str:

@@ -14,11 +14,9 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError, did_you_mean
-from mule.core.files import cache_folder, sha256_of
-from mule.detection.cards import YOLOX_CARDS
+from mule.core.errors import DetectorError, RangeError
 from mule.detection.detector import Detector
-from mule.features.weights.download import place_of, require_checksum
+from mule.detection.named import detector_place
 from mule.novelty.drift import DriftReport
 from mule.video.clips import exact
 from mule.video.reading import video_facts
@@ -288,21 +286,7 @@ def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
     """
     if name is None and bundle.own_detector is not None:
         return None
-    if name is not None and Path(name).exists():
-        return name
     wanted = name or bundle.card.detector
-    if wanted in YOLOX_CARDS:
-        card = YOLOX_CARDS[wanted]
-        path = place_of(card, cache_folder())
-        if not path.is_file():
-            raise DetectorError(
-                f"{path}: the detector must be on disk; it is not. Run `mule weights pull {wanted}`."
-            )
-        require_checksum(card, sha256_of(path), path)
-        return path
     if name is None and wanted == SCENE_BOXES:
         return None
-    raise DetectorError(
-        f"{wanted}: a detector must be a file, a folder or one of {', '.join(YOLOX_CARDS)}; it is none."
-        + did_you_mean(wanted, YOLOX_CARDS)
-    )
+    return detector_place(wanted)
