@@ -68,7 +68,9 @@ def test_a_box_with_two_labels_is_one_person_and_a_negative_is_one_too(tmp_path)
 
 
 def test_the_file_means_what_from_ava_makes_of_it(tmp_path):
-    (tmp_path / "ava_included_timestamps_v2.2.txt").write_text("\n".join(f"{s:04d}" for s in range(902, 1799)))
+    (tmp_path / "ava_included_timestamps_v2.2.txt").write_text(
+        "\n".join(f"{s:04d}" for s in range(902, 1799))
+    )
     (tmp_path / "ava_val_excluded_timestamps_v2.2.csv").write_text("nobody,0902\n")
     path = saved(tmp_path, VAL)
     converted, _ = boxes_from_ava(path, tmp_path, "val")
@@ -79,9 +81,15 @@ def test_the_file_means_what_from_ava_makes_of_it(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("v,0903,0.1,0.2,0.3,0.4,12,37", "line 5: the score must lie within 0..1; got 37. Are these annotations"),
+        (
+            "v,0903,0.1,0.2,0.3,0.4,12,37",
+            "line 5: the score must lie within 0..1; got 37. Are these annotations",
+        ),
         ("v,0903,0.1,0.2,0.3,0.4,12", "line 5: a row must have 8 columns; got 7"),
-        ("v,0903,0.1,0.2,0.3,0.4,walk,0.9", "line 5: the label must be an action id, -1 or empty; got 'walk'"),
+        (
+            "v,0903,0.1,0.2,0.3,0.4,walk,0.9",
+            "line 5: the label must be an action id, -1 or empty; got 'walk'",
+        ),
         ("v,0903,0.3,0.2,0.1,0.4,,0.9", "line 5: x2 must be above x1"),
         ("v,0903,31,20,120,240,,0.9", "line 5: a box must be inside the frame, in fractions of it"),
         ("v,-3,0.1,0.2,0.3,0.4,,0.9", "line 5: the time must be a number of seconds"),

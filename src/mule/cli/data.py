@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mule.cli.printing import CountBar, positive, require_files, require_folders
-from mule.core.errors import AnnotationError, VideoError
+from mule.core.errors import AnnotationError
 
 if TYPE_CHECKING:
     from mule.data.table.stats import TableStats
@@ -109,64 +109,6 @@ def stats(
         written = write_stats(counted, out)
         draw_stats(counted, out / "stats.png", title=table.name)
         typer.echo(f"wrote {', '.join(path.name for path in written)} and stats.png to {out}")
-
-
-@app.command()
-def detect(
-    table: Table,
-    videos: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the videos.")],
-    detector: Annotated[Path, typer.Option(metavar="FILE.onnx", help="A YOLOX detector.")],
-    out: Annotated[
-        Path, typer.Option(metavar="ACTORS.csv", help="Table with boxes to write, .csv or .parquet.")
-    ],
-    score: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="SCORE",
-            help="Keep a person when the detection score is at least this. Default: the detector's own.",
-        ),
-    ] = None,
-) -> None:
-    """Find the people in clips whose labels are of the whole frame.
-
-    Each person gets the labels of the clip, although nobody stated who does what: train on such a table with
-    data.labels_of = "clips". A clip without people keeps its row, so the whole frame is its actor.
-    """
-    if detector.suffix.lower() != ".onnx":
-        raise typer.BadParameter(f"must be a YOLOX file (.onnx); got '{detector}'.", param_hint="--detector")
-    require_files(table, detector)
-    require_folders(videos)
-    from mule.data.convert.detected import detected_actors
-    from mule.data.table.reading import read_actor_table
-    from mule.data.table.table import require_table_suffix
-    from mule.data.table.writing import write_actor_table
-    from mule.watching.engine.finding import box_finder
-
-    require_table_suffix(out)
-    clips = read_actor_table(table)
-    finder = box_finder(detector, "", actor_score=score)
-    files, probed = opened_videos(clips.videos, videos, Fraction(30))
-    lacking = [*files.missing, *files.refused, *probed.unreadable]
-    if lacking:
-        raise VideoError(
-            f"{videos}: every video of the table must be here; {len(lacking)} are not: {', '.join(lacking[:5])}."
-        )
-    with CountBar("detecting") as bar:
-        detected = detected_actors(
-            clips,
-            files.paths,
-            lambda frame: finder(frame, key_time_s=0.0).detections,
-            actor_score=finder.actor_score,
-            on_progress=bar,
-        )
-    write_actor_table(detected.actors, out)
-    typer.echo(
-        f"{detected.num_clips} clips: {len(detected.actors) - detected.num_without} persons of score "
-        f"{finder.actor_score:g} or more; {detected.num_without} clips have none and keep the whole frame"
-    )
-    typer.echo(f"wrote {len(detected.actors)} rows to {out}")
 
 
 class _Report:

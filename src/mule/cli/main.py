@@ -10,6 +10,7 @@ from mule.cli import (
     bundle,
     compare,
     data,
+    data_detect,
     data_from,
     data_split,
     evaluate,
@@ -56,6 +57,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     rich_markup_mode=None,  # boxes leave too little room for words in 80 columns
 )
+data.app.add_typer(data_detect.app)
 data.app.add_typer(data_from.app)
 data.app.add_typer(data_split.app)
 app.command("watch")(watch.watch_videos)

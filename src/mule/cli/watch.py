@@ -38,8 +38,8 @@ def watch_videos(
         str | None,
         typer.Option(
             metavar="FILE|DIR|NAME",
-            help="A YOLOX file (.onnx), boxes (.csv, .json), a folder with tracks.csv or actors.csv, or a name from "
-            "`mule weights list`. Default: the detector the model recommends.",
+            help="YOLOX (.onnx), Faster R-CNN (.pth), boxes (.csv, .json), a folder with tracks.csv or actors.csv, a name "
+            "from `mule weights list`, or builtin. Default: the detector the model recommends.",
         ),
     ] = None,
     out: Annotated[

@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from mule.core.errors import MuleError, VideoError
 from mule.video.reading import video_facts
-from mule.video.sources import IMAGE_SUFFIXES, VideoFile, VideoSource, video_source
+from mule.video.sources import IMAGE_SUFFIXES, VideoFile, VideoSource, natural_key, video_source
 
 _VIDEO_FORMATS = """
     3gp asf avi flv gif h264 h265 hevc m2ts m4v mkv mov mp4 mpe mpeg mpg mts mxf ogv ts vob webm wmv y4m"""
@@ -99,6 +100,26 @@ def find_videos(names: Iterable[str], folder: Path) -> FoundVideos:
         else:
             paths[name] = path
     return FoundVideos(paths, tuple(missing), refused)
+
+
+def videos_below(folder: Path) -> dict[str, Path]:
+    """Return all videos in a folder and the folders below it, under the names that `find_videos` finds them by.
+
+    A file is named without its suffix, unless two names would be equal; a folder that holds images but no video is one.
+    """
+    paths: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders.sort(key=natural_key)
+        here = Path(parent)
+        videos = [here / name for name in files if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+        paths += sorted(videos, key=lambda path: natural_key(path.name))
+        if here != folder and not videos and _holds_frames(here):
+            paths.append(here)
+    names = [path.relative_to(folder) for path in paths]
+    short = [name if path.is_dir() else name.with_suffix("") for name, path in zip(names, paths, strict=True)]
+    num_called = Counter(short)
+    chosen = [each if num_called[each] == 1 else name for name, each in zip(names, short, strict=True)]
+    return {name.as_posix(): path for name, path in zip(chosen, paths, strict=True)}
 
 
 def probe_videos(
