@@ -173,17 +173,19 @@ def test_a_video_that_has_changed_is_looked_at_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_other_options_than_those_of_the_partial_file_are_refused_by_name(tmp_path, name):
-    path = tmp_path / "p.partial"
-    PartialBoxes(path, WORK)
+def test_other_options_than_those_of_the_partial_file_are_refused_by_name(folder, tmp_path, name):
+    path, other = tmp_path / "persons.csv.partial", {**WORK, name: "other"}
+    PartialBoxes(path, other)  # nothing is finished yet, so other options are welcome
+    searched(folder, tmp_path, ClockDetector())
+    content = path.read_bytes()
     with pytest.raises(
         FileError, match=rf"was begun with {name} .*; it is other now\. Repeat .* or delete the file"
     ):
-        PartialBoxes(path, {**WORK, name: "other"})
-    PartialBoxes(path, WORK)
+        PartialBoxes(path, other)
+    assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("content", [b"hello\n", b"{}\n", b'{"work": 3}\n', b"[1]\n"])
+@pytest.mark.parametrize("content", [b"hello\n", b"{}\n{}\n", b'{"work": 3}\n{}\n', b"[1]\n2\n"])
 def test_another_file_in_its_place_is_refused(tmp_path, content):
     (tmp_path / "p.partial").write_bytes(content)
     with pytest.raises(FileError, match=r"p\.partial: must hold boxes of finished videos; .*Delete it"):

@@ -97,52 +97,32 @@ def detect(
     outputs = _require_outputs(persons, objects, out, table, every)
     require_files(videos, what="a folder of videos or a video")
     require_files(table)
-    from mule.data.convert.detected import detected_boxes, require_whole_frames
     from mule.data.convert.partial_boxes import PartialBoxes, partial_path
-    from mule.data.table.reading import read_actor_table
-    from mule.data.table.table import require_table_suffix
     from mule.data.table.videos import probe_videos
 
-    for path in outputs:
-        require_table_suffix(path)
-    clips = None if table is None else read_actor_table(table, allow_unlabelled=out is None)
-    if clips is not None and out is not None:
-        require_whole_frames(clips)
+    clips = _clips(table, is_labelled=out is not None)
     finders, named = _finders(detector, score, object_score, device)
-    paths, skipped = _paths(videos, clips)
+    paths, missing = _paths(videos, clips)
     with CountBar("opening videos") as bar:
         probed = probe_videos(paths, on_progress=bar, image_rate=image_rate)
     times = _times(probed.readable, clips, every)
-    chosen = {"--table": _digest(times)} if clips is not None else {"--every": str(every or 1)}
+    scores = ", ".join(f"{finder.actor_score:g}" for finder in finders)
     work = {
         "--detector": named,
-        "--score": ", ".join(f"{finder.actor_score:g}" for finder in finders),
+        "--score": scores,
         "--object-score": f"{object_score:g}",
-        **chosen,
+        **({"--table": _digest(times)} if clips is not None else {"--every": str(every or 1)}),
         "--image-rate": str(image_rate),
     }
     partial = PartialBoxes(partial_path(outputs[0]), work)
-    _print_finished(partial, probed.readable)
-    try:
-        with CountBar("detecting") as bar:
-            found = detected_boxes(
-                probed.readable, times, finders, partial, batch_frames=batch, on_progress=bar
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; the same command continues from {partial.path}", err=True)
-        raise typer.Exit(STOPPED_EXIT) from None
-    skipped = {**skipped, **probed.unreadable, **found.unreadable}
-    _require_seen(videos, found, skipped)
-    _write(found, clips, persons=persons, objects=objects, out=out, scores=work["--score"])
-    if skipped:
-        typer.echo(
-            f"mule: {len(skipped)} videos are left out: {_first([f'{name} ({why})' for name, why in skipped.items()])}. "
-            f"{partial.path} keeps the others for when the command is repeated.",
-            err=True,
-        )
-    else:
+    found = _searched(probed.readable, times, finders, partial, batch)
+    skipped = {**missing, **probed.unreadable, **found.unreadable}
+    if not found.videos:
         partial.remove()
-    if _print_unseen(found) or skipped:
+    _require_seen(videos, found, skipped)
+    _write(found, clips, persons=persons, objects=objects, out=out, scores=scores)
+    is_partial = [_print_skipped(skipped, partial), _print_unseen(found)]
+    if any(is_partial):
         raise typer.Exit(2)
 
 
@@ -160,7 +140,24 @@ def _require_outputs(
         raise typer.BadParameter("needs --table, whose labels people get.", param_hint="--out")
     if table is not None and every is not None:
         raise typer.BadParameter("give --table or --every, not both.", param_hint="--every")
+    from mule.data.table.table import require_table_suffix
+
+    for path in outputs:
+        require_table_suffix(path)
     return outputs
+
+
+def _clips(table: Path | None, *, is_labelled: bool) -> "ActorTable | None":
+    """Read the table of key times; its labels must be of whole frames if people are to get them."""
+    if table is None:
+        return None
+    from mule.data.convert.detected import require_whole_frames
+    from mule.data.table.reading import read_actor_table
+
+    clips = read_actor_table(table, allow_unlabelled=not is_labelled)
+    if is_labelled:
+        require_whole_frames(clips)
+    return clips
 
 
 def _finders(
@@ -229,7 +226,27 @@ def _print_finished(partial: "PartialBoxes", videos: "Mapping[str, VideoOnDisk]"
     if finished:
         typer.echo(f"continuing from {partial.path}: {len(finished)} of {len(videos)} videos are finished")
     if changed:
-        typer.echo(f"{len(changed)} videos have changed since and are looked at again: {_first(changed)}")
+        typer.echo(
+            f"looking again at {_counted(len(changed), 'video')} that changed since: {_first(changed)}"
+        )
+
+
+def _searched(
+    videos: "Mapping[str, VideoOnDisk]",
+    times: "Mapping[str, FrameTimes]",
+    finders: "Sequence[Finder]",
+    partial: "PartialBoxes",
+    batch: int,
+) -> "SearchedVideos":
+    from mule.data.convert.detected import detected_boxes
+
+    _print_finished(partial, videos)
+    try:
+        with CountBar("detecting") as bar:
+            return detected_boxes(videos, times, finders, partial, batch_frames=batch, on_progress=bar)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the same command continues from {partial.path}", err=True)
+        raise typer.Exit(STOPPED_EXIT) from None
 
 
 def _require_seen(videos: Path, found: "SearchedVideos", skipped: Mapping[str, str]) -> None:
@@ -270,12 +287,29 @@ def _write(
 
 def _print_found(found: "SearchedVideos", people: "ObjectTable", things: "ObjectTable", scores: str) -> None:
     typer.echo(
-        f"{len(found.videos)} videos, {found.num_frames} frames: {len(people)} persons of score {scores} or more, "
-        f"{len(things)} objects of {len(things.classes)} classes"
+        f"{_counted(len(found.videos), 'video')}, {_counted(found.num_frames, 'frame')}: "
+        f"{_counted(len(people), 'person')} of score {scores} or more, {_counted(len(things), 'object')} of "
+        f"{_counted(len(things.classes), 'class', 'classes')}"
     )
     empty = found.without_persons
     if empty:
-        typer.echo(f"{len(empty)} frames have no person: {_first([_moment(*each) for each in empty])}")
+        typer.echo(
+            f"{_counted(len(empty), 'frame has', 'frames have')} no person: {_first([_moment(*each) for each in empty])}"
+        )
+
+
+def _print_skipped(skipped: Mapping[str, str], partial: "PartialBoxes") -> bool:
+    """Name the videos that could not be read, and keep the others for a later command; return whether there are any."""
+    if not skipped:
+        partial.remove()
+        return False
+    shown = _first([f"{name} ({why})" for name, why in skipped.items()])
+    typer.echo(
+        f"mule: {_counted(len(skipped), 'video is', 'videos are')} left out: {shown}. {partial.path} keeps the others for "
+        "when the command is repeated.",
+        err=True,
+    )
+    return True
 
 
 def _print_unseen(found: "SearchedVideos") -> bool:
@@ -283,11 +317,20 @@ def _print_unseen(found: "SearchedVideos") -> bool:
     after = found.after_end
     if after:
         shown = _first([_moment(*each) for each in after])
-        typer.echo(f"mule: {len(after)} key times lie after the end of their video: {shown}.", err=True)
+        typer.echo(
+            f"mule: {_counted(len(after), 'key time lies', 'key times lie')} after the end of the video: {shown}.",
+            err=True,
+        )
     broken = [f"{video.video} ({video.stopped_by})" for video in found.videos if video.stopped_by is not None]
     if broken:
-        typer.echo(f"mule: {len(broken)} videos could be read only in part: {_first(broken)}.", err=True)
+        typer.echo(
+            f"mule: {_counted(len(broken), 'video')} could be read only in part: {_first(broken)}.", err=True
+        )
     return bool(after or broken)
+
+
+def _counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _moment(video: str, time_s: float) -> str:

@@ -32,7 +32,7 @@ class PartialBoxes:
     """The boxes of finished videos, in memory and on disk."""
 
     def __init__(self, path: Path, work: Work) -> None:
-        """Read the file if there is one; a line that was cut off is dropped.
+        """Read the file if there is one; a line that was cut off is dropped, and a file without a video begins anew.
 
         Raises:
             FileError: it was begun with other options, or cannot be read or written.
@@ -40,12 +40,12 @@ class PartialBoxes:
         self.path = path
         self._finished: dict[str, tuple[str, VideoBoxes]] = {}
         try:
-            lines = self._complete_lines()
-            if lines:
-                self._require_same(json.loads(lines[0]), work)
-                for line in lines[1:]:
-                    self._keep(json.loads(line))
-            else:
+            header, *entries = map(json.loads, self._complete_lines() or [b"null"])
+            if entries:
+                self._require_same(header, work)
+            for entry in entries:
+                self._keep(entry)
+            if not entries:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(b"")
                 self._append({"work": dict(work)})
