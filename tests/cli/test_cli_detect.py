@@ -24,8 +24,8 @@ class StillLife:
 
     def __init__(self):
         self.num_calls = 0
-        self.breaks_at = None
-        self.error = DetectorError("the detector broke.")
+        self.breaks_at: int | None = None
+        self.error: BaseException = DetectorError("the detector broke.")
 
     def __call__(self, frames):
         self.num_calls += 1

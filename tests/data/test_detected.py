@@ -31,7 +31,7 @@ class ClockDetector:
 
     def __init__(self):
         self.num_frames_by_call = []
-        self.fails_at_call = None
+        self.fails_at_call: int | None = None
 
     def __call__(self, frames):
         self.num_frames_by_call.append(len(frames))

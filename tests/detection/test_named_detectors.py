@@ -103,7 +103,7 @@ class Body(nn.Module):
     def state_dict(self, *_, **__):
         return {name: torch.zeros(1) for name in self.names}
 
-    def load_state_dict(self, state_dict, *_, **__):
+    def load_state_dict(self, state_dict, *_, **__):  # pyright: ignore[reportIncompatibleMethodOverride] - torch's return is unused
         if set(state_dict) != set(self.names):
             raise RuntimeError(f"unexpected {sorted(set(state_dict) ^ set(self.names))}")
 

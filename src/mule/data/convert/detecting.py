@@ -110,18 +110,19 @@ class SeenBoxes:
         found = self.detector(frames)
         strong = found.select((found.class_index == PERSON) | (found.scores >= self.object_score))
         parts = split_actors_and_objects(strong, actor_score=self.actor_score)
-        return [
-            box
-            for part in parts
-            for box in _frame_boxes(part, self.detector.class_names, tuple(frames.shape[2:]))
-        ]
+        names, (rows, cols) = self.detector.class_names, frames.shape[2:]
+        return [box for part in parts for box in _frame_boxes(part, names, width_px=cols, height_px=rows)]
 
 
-def _frame_boxes(found: Detections, class_names: Sequence[str], size: tuple[int, int]) -> Iterator[FrameBox]:
-    unit = unit_from_px(found.boxes_xyxy_px.double(), width_px=size[1], height_px=size[0]).clamp(0, 1)
-    columns = (found.image_index, found.class_index, found.scores, unit)
-    for frame, kind, score, box in zip(*(column.tolist() for column in columns), strict=True):
-        yield FrameBox(frame, class_names[kind], score, tuple(box))
+def _frame_boxes(
+    found: Detections, class_names: Sequence[str], *, width_px: int, height_px: int
+) -> Iterator[FrameBox]:
+    boxes_px = found.boxes_xyxy_px.double()
+    unit = unit_from_px(boxes_px, width_px=width_px, height_px=height_px).clamp(0, 1).tolist()
+    kinds, scores = found.class_index.tolist(), found.scores.tolist()
+    for at, frame in enumerate(found.image_index.tolist()):
+        x1, y1, x2, y2 = unit[at]
+        yield FrameBox(frame, class_names[int(kinds[at])], scores[at], (x1, y1, x2, y2))
 
 
 class ListedBoxes:

@@ -80,7 +80,7 @@ def _boxes(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
     is_outside = (boxes < -MAX_DRAWN_OVERHANG_UNIT) | (boxes > 1 + MAX_DRAWN_OVERHANG_UNIT)
     has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
     problems.add_where(
-        np.concatenate([is_outside, has_nothing_inside], axis=1).any(axis=1),
+        np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
         rows.lines,
         lambda i: f"a box must be inside the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
     )
