@@ -324,3 +324,5 @@ def test_all_videos_below_a_folder_have_the_names_that_find_them(folder, tmp_pat
     below = videos_below(tmp_path)
     assert list(below) == ["a2", "a10", "twice.avi", "twice.mp4", "deep/er/b", "frames.d"]
     assert find_videos(below, tmp_path).paths == below
+    assert videos_below(tmp_path / "frames.d") == {"frames.d": tmp_path / "frames.d"}
+    assert videos_below(tmp_path / "deep" / "er" / "none") == {}

@@ -25,6 +25,9 @@ app = typer.Typer(help="List, download and check published weights.", no_args_is
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "_rm", "_riv")
 """Endings of tensors that are not parameters."""
 
+FASTER_RCNN_HEAD = "roi_heads."
+"""Beginning of tensor names that only torchvision's detectors have."""
+
 FolderOption = Annotated[
     Path | None,
     typer.Option(
@@ -93,6 +96,7 @@ def check_weights(
     require_files(file)
     from mule.core.files import sha256_of
     from mule.detection.cards import DetectorCard
+    from mule.detection.faster_rcnn import faster_rcnn_kind
     from mule.features.weights import download
     from mule.features.weights.cards import WeightCard
     from mule.features.weights.checkpoints import read_checkpoint
@@ -112,6 +116,12 @@ def check_weights(
         )
     else:
         checkpoint = read_checkpoint(file)
+        if wanted is None and any(name.startswith(FASTER_RCNN_HEAD) for name in checkpoint.tensors):
+            kind = faster_rcnn_kind(checkpoint.tensors)
+            _print_detector(
+                file, sha256, f"no card: its tensors are named as in torchvision's Faster R-CNN {kind}"
+            )
+            return
         _print_facts(checkpoint, sha256)
         fitting = [wanted] if isinstance(wanted, WeightCard) else fitting_cards(checkpoint)
         for each in fitting or [nearest_card(checkpoint)]:

@@ -75,7 +75,7 @@ def load_faster_rcnn(path: str | Path, *, device: str = "cpu") -> FasterRcnnDete
     path = Path(path)
     state = _read_state_dict(path)
     builders = _builders()
-    kind = _kind_of(state)
+    kind = faster_rcnn_kind(state)
     model = builders[kind]()
     try:
         model.load_state_dict(state)  # torchvision itself renames the keys of older files
@@ -87,7 +87,7 @@ def load_faster_rcnn(path: str | Path, *, device: str = "cpu") -> FasterRcnnDete
     return FasterRcnnDetector(_moved(model, device))
 
 
-def _kind_of(state: Mapping[str, Tensor]) -> FasterRcnnKind:
+def faster_rcnn_kind(state: Mapping[str, Tensor]) -> FasterRcnnKind:
     """Tell the network by what only it has: a convolutional box head, or the 23 blocks of a deep third stage."""
     if any(name.startswith("roi_heads.box_head.0.") for name in state):
         return "resnet50_v2"

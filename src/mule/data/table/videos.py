@@ -106,6 +106,7 @@ def videos_below(folder: Path) -> dict[str, Path]:
     """Return all videos in a folder and the folders below it, under the names that `find_videos` finds them by.
 
     A file is named without its suffix, unless two names would be equal; a folder that holds images but no video is one.
+    If there is none but the folder itself holds images, it is the video.
     """
     paths: list[Path] = []
     for parent, folders, files in os.walk(folder):
@@ -115,6 +116,8 @@ def videos_below(folder: Path) -> dict[str, Path]:
         paths += sorted(videos, key=lambda path: natural_key(path.name))
         if here != folder and not videos and _holds_frames(here):
             paths.append(here)
+    if not paths and _holds_frames(folder):
+        return {folder.absolute().name: folder}
     names = [path.relative_to(folder) for path in paths]
     short = [name if path.is_dir() else name.with_suffix("") for name, path in zip(names, paths, strict=True)]
     num_called = Counter(short)
