@@ -133,7 +133,7 @@ def test_check_accepts_a_detector_that_runs_though_its_checksum_is_not_published
 
 def test_check_tells_a_faster_rcnn_without_a_card_by_its_tensors(tmp_path):
     names = ("backbone.body.layer3.22.conv1.weight", "roi_heads.box_head.fc6.weight")
-    torch.save({"model": {name: torch.zeros(1) for name in names}}, tmp_path / "mine.pth")
+    torch.save({name: torch.zeros(1) for name in names}, tmp_path / "mine.pth")
     outcome = mule("check", tmp_path / "mine.pth")
     assert outcome.exit_code == 0, outcome.output
     assert "no card: its tensors are named as in torchvision's Faster R-CNN resnext101" in outcome.stdout
