@@ -107,6 +107,12 @@ def read_object_table(
     )
 
 
+def holds_objects(path: Path) -> bool:
+    """Whether a table has a column of object classes, so that `read_object_table` reads it."""
+    name = "object_class"
+    return name in next(_parts(path, ("video",), (name,), _problems(path, 1))).texts
+
+
 class _PlaceReader:
     """Collects video, time and box of each row."""
 
@@ -235,15 +241,17 @@ def _columns(
 ) -> Iterator[NamedColumns]:
     """Yield the named columns, some thousand rows at a time; a missing optional column has empty cells."""
     optional = [name for name in names if name not in required]
-    is_parquet = path.suffix.lower() == ".parquet"
-    parts = (
-        _read_parquet_columns(path, required, optional)
-        if is_parquet
-        else read_named_columns(path, required, problems, optional=optional)
-    )
-    for part in parts:
+    for part in _parts(path, required, optional, problems):
         empty = {name: [""] * len(part.lines) for name in names if name not in part.texts}
         yield NamedColumns({**part.texts, **empty}, part.lines)
+
+
+def _parts(
+    path: Path, required: Sequence[str], optional: Sequence[str], problems: Problems
+) -> Iterator[NamedColumns]:
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet_columns(path, required, optional)
+    return read_named_columns(path, required, problems, optional=optional)
 
 
 def _read_parquet_columns(
