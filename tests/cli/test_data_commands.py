@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mule.cli.data import app
 from mule.core.errors import MuleError
-from mule.data.table.reading import read_actor_table
+from mule.data.table.reading import read_actor_table, read_object_table
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id"
 ROWS = [
@@ -183,3 +183,43 @@ def test_help_loads_nothing_that_computes_and_checking_a_table_no_torch(table):
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+OBJECTS = "video,time_s,x1,y1,x2,y2,object_class,score"
+
+
+def test_joined_tables_hold_the_rows_of_each_in_order(tmp_path):
+    first = written(tmp_path / "a.csv", "a,1,0.1,0.2,0.5,0.9,walk,p", "b,2,,,,,sit,")
+    second = written(tmp_path / "b.csv", "c,0.5,,,,,run;sit,q")
+    outcome = run("join", first, second, "--out", tmp_path / "all.csv")
+    assert (outcome.exit_code, outcome.stdout) == (0, f"wrote 3 rows of 2 tables to {tmp_path / 'all.csv'}\n")
+    table = read_actor_table(tmp_path / "all.csv")
+    rows = [(table.videos[at], table.action_names(row)) for row, at in enumerate(table.video_index)]
+    assert rows == [("a", ("walk",)), ("b", ("sit",)), ("c", ("run", "sit"))]
+
+
+def test_joined_tables_of_objects_keep_classes_and_scores(tmp_path):
+    first = written(tmp_path / "a.csv", "a,1,0.1,0.2,0.5,0.9,cup,0.5", header=OBJECTS)
+    second = written(
+        tmp_path / "b.csv", "b,1,0,0,1,1,person,0.9", "b,1,0.1,0.2,0.3,0.4,cup,0.25", header=OBJECTS
+    )
+    assert run("join", first, second, "--out", tmp_path / "all.csv").exit_code == 0
+    table = read_object_table(tmp_path / "all.csv")
+    rows = [
+        (table.videos[video], table.classes[kind], score)
+        for video, kind, score in zip(table.video_index, table.class_index, table.score, strict=True)
+    ]
+    assert rows == [("a", "cup", 0.5), ("b", "person", 0.9), ("b", "cup", 0.25)]
+
+
+def test_tables_of_two_kinds_or_with_a_common_video_are_not_joined(tmp_path):
+    actors = written(tmp_path / "a.csv", "a,1,,,,,walk,")
+    again = written(tmp_path / "b.csv", "a,2,,,,,walk,")
+    objects = written(tmp_path / "c.csv", "c,1,0,0,1,1,cup,0.5", header=OBJECTS)
+    for tables, sentence in (
+        ((actors, objects), f"{objects}: tables must be of one kind"),
+        ((actors, again), f"{again}: a video must be in one of the tables; 'a' is in {actors} too"),
+    ):
+        outcome = run("join", *tables, "--out", tmp_path / "all.csv")
+        assert str(outcome.exception).startswith(sentence)
+        assert not (tmp_path / "all.csv").exists()

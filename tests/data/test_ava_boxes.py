@@ -11,6 +11,7 @@ from mule.core.text_rows import RowProblems
 from mule.data.convert.ava import boxes_from_ava
 from mule.data.table.reading import read_object_table
 from mule.data.table.table import OBJECT_COLUMNS
+from mule.data.table.writing import join_files
 
 VAL = """1j20qq1JyX4,0902,0.036,0.098,0.550,0.979,,0.995518
 1j20qq1JyX4,0902,0.443,0.040,0.991,0.977,,0.996966
@@ -76,6 +77,12 @@ def test_the_file_means_what_from_ava_makes_of_it(tmp_path):
     converted, _ = boxes_from_ava(path, tmp_path, "val")
     read = read_object_table(path)
     assert rows_of(read) == rows_of(converted)
+
+
+def test_the_files_of_both_parts_are_joined_to_one_table(tmp_path):
+    parts = [saved(tmp_path, VAL, "val.csv"), saved(tmp_path, TRAIN, "train.csv")]
+    assert join_files(parts, tmp_path / "persons.csv") == 7
+    assert rows_of(read_object_table(tmp_path / "persons.csv")) == by_hand(VAL + TRAIN)
 
 
 @pytest.mark.parametrize(

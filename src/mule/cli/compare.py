@@ -57,10 +57,24 @@ def compare_experiments(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for rows, tables and figures.")] = Path(
         "runs/compare"
     ),
+    table: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=7,
+            metavar="1..7",
+            help="Train the rows of this table of the paper and write it in the paper's layout. 1 to 4 are the paper's, 5 "
+            "to 7 its appendix's. --system selects rows; EXPERIMENT replaces ava or charades.",
+        ),
+    ] = None,
     equal: Annotated[
-        Literal["steps", "time"],
-        typer.Option(metavar="steps|time", help="Give every row the same gradient steps or the same time."),
-    ] = "steps",
+        Literal["steps", "epochs", "time", "own"] | None,
+        typer.Option(
+            metavar="steps|epochs|time|own",
+            help="Give every row the same gradient steps, epochs or time, or leave each its own. Default: steps; with "
+            "--table, what the paper's table has.",
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -143,13 +157,21 @@ def compare_experiments(
     from mule.comparison.contestants import QUICK, load_contestants, load_start, scores_by_method
     from mule.comparison.equal import with_steps
     from mule.comparison.page import PageFacts
+    from mule.comparison.paper_tables import contestants_of, paper_table
     from mule.inference.judging import Judging
 
     if quick and not experiments:
         experiments, systems = [QUICK[0]], systems or list(QUICK[1])
     # steps and budgets are counted on the first split; the split an experiment names may not exist
     settings = [*(settings or []), *(f"data.split={each}" for each in (splits or [])[:1])]
-    contestants = load_contestants(experiments or [], settings, systems or [])
+    chosen = (
+        None if table is None else paper_table(table, systems or (), experiment=_only_experiment(experiments))
+    )
+    contestants = (
+        load_contestants(experiments or [], settings, systems or [])
+        if chosen is None
+        else contestants_of(chosen, settings)
+    )
     if quick:
         contestants = tuple(map(quickened, contestants))
     if steps is not None:
@@ -159,7 +181,8 @@ def compare_experiments(
         out=out,
         seeds=tuple(range(first_seed, first_seed + seeds)),
         splits=tuple(splits or ()),
-        equal=equal,
+        equal=equal or ("steps" if chosen is None else chosen.equal),
+        table=chosen,
         judging=Judging(dropout_passes=dropout_passes, resamples=resamples, test_clips=test_clips),
         engine=engine,
         num_workers=workers,
@@ -183,6 +206,12 @@ def compare_experiments(
     if done.failures:
         noted(f"{len(done.failures)} of {len(done.rows)} rows failed; run the same command to try them again")
         raise typer.Exit(2)
+
+
+def _only_experiment(experiments: Sequence[Path] | None) -> Path | None:
+    if experiments and len(experiments) > 1:
+        raise typer.BadParameter("goes with one experiment at most.", param_hint="--table")
+    return experiments[0] if experiments else None
 
 
 def _print_findings(findings: "Findings", files: Sequence[Path | str]) -> None:

@@ -111,6 +111,25 @@ def stats(
         typer.echo(f"wrote {', '.join(path.name for path in written)} and stats.png to {out}")
 
 
+@app.command()
+def join(
+    tables: Annotated[
+        list[Path],
+        typer.Argument(metavar="TABLE...", help="Tables of actors, or of objects, .csv or .parquet."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="TABLE", help="Table to write, .csv or .parquet.")],
+) -> None:
+    """Join tables of the same kind, such as those of training and test.
+
+    Rows keep their order. No video may be in two tables.
+    """
+    require_files(*tables)
+    from mule.data.table.writing import join_files
+
+    num_rows = join_files(tables, out)
+    typer.echo(f"wrote {num_rows} rows of {len(tables)} tables to {out}")
+
+
 class _Report:
     """Print problems as they are found, up to a number, and count all."""
 

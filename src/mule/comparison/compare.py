@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from mule.comparison.engines import JobFailure, run_jobs
-from mule.comparison.equal import at_equal_time, require_equal_steps, stretched
+from mule.comparison.equal import at_equal_time, require_equal_epochs, require_equal_steps, stretched
 from mule.comparison.figures import write_figures, write_pictures
 from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
+from mule.comparison.paper_tables import PaperTable, write_paper_table
 from mule.comparison.rows import (
     LOG,
     Contestant,
@@ -64,7 +65,10 @@ class ComparisonPlan:
     out: Path
     seeds: tuple[int, ...] = (0,)
     splits: tuple[str, ...] = ()
-    equal: Literal["steps", "time"] = "steps"
+    equal: Literal["steps", "epochs", "time", "own"] = "steps"
+    """What every row has the same of; "own" leaves each the budget of its experiment."""
+    table: PaperTable | None = None
+    """The table of the paper that the rows are of."""
     judging: Judging = field(default_factory=Judging)
     engine: Literal["local", "ray"] = "local"
     num_workers: int = 2
@@ -257,6 +261,8 @@ def _require_plan(plan: ComparisonPlan) -> None:
         require_backbone(plan.start, plan.contestants)
     if plan.equal == "steps":
         require_equal_steps(plan.contestants)
+    if plan.equal == "epochs":
+        require_equal_epochs(plan.contestants)
 
 
 def _findings(
@@ -274,7 +280,11 @@ def _budget(plan: ComparisonPlan, contestants: Sequence[Contestant]) -> str:
         return (
             f"{next(iter(steps.values()))} gradient steps each (epochs × batches × inner steps){_start(plan)}"
         )
+    if plan.equal == "epochs":
+        return f"{contestants[0].experiment.training.epochs} epochs each{_start(plan)}"
     listed = ", ".join(f"{name} {number}" for name, number in steps.items())
+    if plan.equal == "own":
+        return f"that of each experiment; gradient steps: {listed}{_start(plan)}"
     return (
         "equal time: the steps of each experiment were timed in turns, and its epochs set to take as long as those of the "
         f"first; gradient steps: {listed}{_start(plan)}"
@@ -295,6 +305,8 @@ def write_comparison(
     out, side = plan.out, findings.tests[0]
     tables = all_tables(findings, resamples=plan.judging.resamples)
     places: list[Path | str] = [*write_tables(findings, out, tables)]
+    if plan.table is not None:
+        places += write_paper_table(findings, plan.table, out)
     figures = write_figures(findings, side, out / "figures")
     if pictures:
         path = out / "figures" / "disputed.png"

@@ -1,4 +1,4 @@
-"""Fair budgets: every row takes the same number of gradient steps, or the same time.
+"""Fair budgets: every row takes the same number of gradient steps, the same number of epochs, or the same time.
 
 A step of the primal-dual average is `inner_steps` gradient steps on one batch, so steps are counted as
 epochs × batches × max(m, 1).
@@ -32,18 +32,38 @@ def require_equal_steps(contestants: Sequence[Contestant]) -> None:
     Raises:
         ConfigError: they differ; the message lists the number of each.
     """
-    patient = [each.name for each in contestants if each.experiment.training.patience_epochs is not None]
-    if patient:
-        raise ConfigError(
-            "rows must not stop early, or their gradient steps would differ; training.patience_epochs is set in "
-            f"{', '.join(patient)}. Remove it (--set training.patience_epochs=)."
-        )
+    _require_no_patience(contestants)
     steps = {each.name: gradient_steps(each.experiment) for each in contestants}
     if len(set(steps.values())) > 1:
         listed = ", ".join(f"{name} {number}" for name, number in steps.items())
         raise ConfigError(
             f"rows must take equally many gradient steps (epochs × batches × inner steps); got {listed}. Change "
-            "training.epochs, or compare at equal time (--equal time)."
+            "training.epochs, or compare at equal epochs or time (--equal epochs|time)."
+        )
+
+
+def require_equal_epochs(contestants: Sequence[Contestant]) -> None:
+    """Require that every experiment sees its data equally often, as in the paper's Table 1.
+
+    Raises:
+        ConfigError: the epochs differ, or a row may stop early; the message lists the epochs of each.
+    """
+    _require_no_patience(contestants)
+    epochs = {each.name: each.experiment.training.epochs for each in contestants}
+    if len(set(epochs.values())) > 1:
+        listed = ", ".join(f"{name} {number}" for name, number in epochs.items())
+        raise ConfigError(
+            f"rows must train for equally many epochs; got {listed}. Change training.epochs, or compare at equal steps or "
+            "time (--equal)."
+        )
+
+
+def _require_no_patience(contestants: Sequence[Contestant]) -> None:
+    patient = [each.name for each in contestants if each.experiment.training.patience_epochs is not None]
+    if patient:
+        raise ConfigError(
+            "rows must not stop early, or their gradient steps would differ; training.patience_epochs is set in "
+            f"{', '.join(patient)}. Remove it (--set training.patience_epochs=)."
         )
 
 

@@ -87,6 +87,8 @@ class Contestant:
 
     name: str
     experiment: Experiment
+    text: str = ""
+    """How tables name it; empty names it after its system."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def method_names(contestants: Sequence[Contestant]) -> dict[str, str]:
     """The name of each experiment in tables: its system, unless another experiment has the same one."""
     systems = [each.experiment.system for each in contestants]
     return {
-        each.name: each.experiment.system if systems.count(each.experiment.system) == 1 else each.name
+        each.name: each.text
+        or (each.experiment.system if systems.count(each.experiment.system) == 1 else each.name)
         for each in contestants
     }
 
@@ -218,21 +219,22 @@ NETWORK_MEASURES = (
 
 def paper_comparison(findings: Findings, side: str) -> Comparison:
     """The paper's measures of the paper's scores; Dirichlet networks use vacuity."""
-    return _compared(findings, side, {method: (*PAPER_SCORES, "vacuity") for method in findings.methods})
+    return compared_by(findings, side, {method: (*PAPER_SCORES, "vacuity") for method in findings.methods})
 
 
 def judged_comparison(findings: Findings, side: str) -> Comparison:
     """The paper's measures of the one score by which each method is compared."""
-    return _compared(findings, side, {method: (score,) for method, score in findings.judged_by.items()})
+    return compared_by(findings, side, {method: (score,) for method, score in findings.judged_by.items()})
 
 
 def every_comparison(findings: Findings, side: str) -> Comparison:
     """The paper's measures of every score that any method has."""
     scores = dict.fromkeys(score for each in findings.rows for score in each.results[side].scores)
-    return _compared(findings, side, dict.fromkeys(findings.methods, tuple(scores)))
+    return compared_by(findings, side, dict.fromkeys(findings.methods, tuple(scores)))
 
 
-def _compared(findings: Findings, side: str, scores: Mapping[str, tuple[str, ...]]) -> Comparison:
+def compared_by(findings: Findings, side: str, scores: Mapping[str, tuple[str, ...]]) -> Comparison:
+    """The paper's measures of these scores of each method."""
     outcomes: list[Outcome] = []
     for each in findings.rows:
         result, trial = each.results[side], each.row.trial
@@ -296,8 +298,12 @@ def networks_comparison(findings: Findings, side: str) -> Comparison:
 
 def trained_seconds(row: Row) -> float:
     """Seconds that all sessions of the row's training took: steps, waiting, validation, checkpoints."""
+    return training_session_seconds(row, ("step_s", "wait_s", "validate_s", "checkpoint_s"))
+
+
+def training_session_seconds(row: Row, parts: Sequence[str]) -> float:
+    """Seconds that all sessions of the row's training took for these parts of the work."""
     sessions = RunFolder(row.folder).record().get("sessions", [])
-    parts = ("step_s", "wait_s", "validate_s", "checkpoint_s")
     return float(sum(session.get(part, 0.0) for session in sessions for part in parts))
 
 

@@ -116,6 +116,14 @@ def read_object_table(
     )
 
 
+def holds_objects(path: Path) -> bool:
+    """Whether a table has a column of object classes, or AVA's person boxes, so that `read_object_table` reads it."""
+    if path.suffix.lower() == ".csv" and is_ava_boxes(path):
+        return True
+    name = "object_class"
+    return name in next(_parts(path, ("video",), (name,), _problems(path, 1), may_be_empty=True)).texts
+
+
 class _PlaceReader:
     """Collects video, time and box of each row."""
 
@@ -249,15 +257,22 @@ def _columns(
 ) -> Iterator[NamedColumns]:
     """Yield the named columns, some thousand rows at a time; a missing optional column has empty cells."""
     optional = [name for name in names if name not in required]
-    is_parquet = path.suffix.lower() == ".parquet"
-    parts = (
-        _read_parquet_columns(path, required, optional, may_be_empty=may_be_empty)
-        if is_parquet
-        else read_named_columns(path, required, problems, optional=optional, may_be_empty=may_be_empty)
-    )
-    for part in parts:
+    for part in _parts(path, required, optional, problems, may_be_empty=may_be_empty):
         empty = {name: [""] * len(part.lines) for name in names if name not in part.texts}
         yield NamedColumns({**part.texts, **empty}, part.lines)
+
+
+def _parts(
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+    problems: Problems,
+    *,
+    may_be_empty: bool = False,
+) -> Iterator[NamedColumns]:
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet_columns(path, required, optional, may_be_empty=may_be_empty)
+    return read_named_columns(path, required, problems, optional=optional, may_be_empty=may_be_empty)
 
 
 def _read_parquet_columns(

@@ -189,15 +189,13 @@ def joined_tables(tables: Sequence[ActorTable]) -> ActorTable:
     """Join the rows of all tables in order. Videos and classes are matched by name and renumbered."""
     videos = tuple(dict.fromkeys(video for table in tables for video in table.videos))
     classes = tuple(sorted({name for table in tables for name in table.classes}))
-    video_at = {video: at for at, video in enumerate(videos)}
     class_at = {name: at for at, name in enumerate(classes)}
     labels = np.zeros((sum(map(len, tables)), len(classes)), dtype=bool)
     video_index, start = [np.zeros(0, dtype=np.int64)], 0
     for table in tables:
         labels[start : start + len(table), [class_at[name] for name in table.classes]] = table.labels
         start += len(table)
-        number = np.array([video_at[video] for video in table.videos], dtype=np.int64)
-        video_index.append(number[table.video_index])
+        video_index.append(_renumbered(table.video_index, table.videos, videos))
     return ActorTable(
         videos,
         classes,
@@ -207,6 +205,29 @@ def joined_tables(tables: Sequence[ActorTable]) -> ActorTable:
         labels,
         tuple(actor_id for table in tables for actor_id in table.actor_id),
     )
+
+
+def joined_objects(tables: Sequence[ObjectTable]) -> ObjectTable:
+    """Join the rows of all tables in order. Videos and classes are matched by name and renumbered."""
+    videos = tuple(dict.fromkeys(video for table in tables for video in table.videos))
+    classes = tuple(dict.fromkeys(name for table in tables for name in table.classes))
+    return ObjectTable(
+        videos,
+        classes,
+        np.concatenate([_renumbered(table.video_index, table.videos, videos) for table in tables]),
+        np.concatenate([table.time_s for table in tables]),
+        np.concatenate([table.boxes_xyxy_unit for table in tables]),
+        np.concatenate([_renumbered(table.class_index, table.classes, classes) for table in tables]),
+        np.concatenate([table.score for table in tables]),
+    )
+
+
+def _renumbered(
+    index: Int[np.ndarray, " rows"], names: Sequence[str], all_names: Sequence[str]
+) -> Int[np.ndarray, " rows"]:
+    """Return the numbers of the same names in another list of names."""
+    number = {name: at for at, name in enumerate(all_names)}
+    return np.array([number[name] for name in names], dtype=np.int64)[index]
 
 
 AFTER_THE_END_S = 0.5

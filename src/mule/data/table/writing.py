@@ -1,4 +1,4 @@
-"""Write tables of actors and objects as CSV or Parquet. Names that could not be read back are refused."""
+"""Write tables of actors and objects as CSV or Parquet, and join files. Names that could not be read back are refused."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Shaped
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
 from mule.core.text_rows import write_csv
+from mule.data.table.reading import holds_objects, read_actor_table, read_object_table
 from mule.data.table.table import (
     ACTION_SEPARATOR,
     ACTOR_COLUMNS,
@@ -16,6 +17,8 @@ from mule.data.table.table import (
     OBJECT_COLUMNS,
     ActorTable,
     ObjectTable,
+    joined_objects,
+    joined_tables,
     pyarrow_modules,
     require_table_suffix,
     spelled_twice,
@@ -114,3 +117,42 @@ def _number_texts(numbers: Shaped[np.ndarray, " rows"]) -> list[str]:
     return [
         "" if empty else repr(cell) for cell, empty in zip(cells, is_empty.tolist(), strict=True)
     ]  # repr is the shortest text that reads back as the same number
+
+
+def join_files(tables: Sequence[Path], out: Path) -> int:
+    """Write the rows of all tables, of actors or of objects, to one; return how many there are.
+
+    Raises:
+        AnnotationError: a table cannot be read, is of another kind than the first, or names a video of another one.
+    """
+    holds = [holds_objects(path) for path in tables]
+    if len(set(holds)) > 1:
+        other = tables[holds.index(not holds[0])]
+        kinds = {True: "objects", False: "actors"}
+        raise AnnotationError(
+            f"{other}: tables must be of one kind to be joined; this one holds {kinds[not holds[0]]}, and {tables[0]} "
+            f"holds {kinds[holds[0]]}."
+        )
+    if holds[0]:
+        objects = [read_object_table(path) for path in tables]
+        _require_own_videos(tables, objects)
+        joined = joined_objects(objects)
+        write_object_table(joined, out)
+        return len(joined)
+    actors = [read_actor_table(path, allow_unlabelled=True) for path in tables]
+    _require_own_videos(tables, actors)
+    table = joined_tables(actors)
+    write_actor_table(table, out)
+    return len(table)
+
+
+def _require_own_videos(paths: Sequence[Path], tables: Sequence[ActorTable | ObjectTable]) -> None:
+    """A video in two tables would be on two sides of a split, or have its rows twice."""
+    path_of: dict[str, Path] = {}
+    for path, table in zip(paths, tables, strict=True):
+        for video in table.videos:
+            first = path_of.setdefault(video, path)
+            if first != path:
+                raise AnnotationError(
+                    f"{path}: a video must be in one of the tables; {video!r} is in {first} too. Remove its rows from one."
+                )
