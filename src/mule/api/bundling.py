@@ -58,10 +58,6 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
         plan: the run, the folder to make and its content.
         settings: where the run's data lies now, such as `data.root=DIR`.
         noted: receives one sentence for each longer step.
-
-    Raises:
-        BundleError: the folder exists already.
-        TooFewActors: the validation side has too few known actors to calibrate on.
     """
     if plan.out.exists():
         raise BundleError(f"{plan.out}: must not exist yet; it does. Choose another name, or remove it.")

@@ -68,18 +68,7 @@ def build_memory(
     num_neighbours: int = NUM_NEIGHBOURS,
     tags: Sequence[str] = (),
 ) -> EvidenceMemory:
-    """Build a memory of training actors, seen without augmentation. Calibrate it before use.
-
-    Args:
-        actors: one row each; actors that do no known action are refused.
-        class_names: names of the labels' columns.
-        model: SHA-256 of the weights that made the features.
-        num_neighbours: k, the number of neighbours that count.
-        tags: labels that are not actions.
-
-    Raises:
-        TooFewActors: an entry has fewer than k entries from other groups.
-    """
+    """Build a memory of training actors, seen without augmentation. Calibrate it before use."""
     _require_known(actors)
     return _measured(
         unit_features(actors.features).float(),
@@ -207,11 +196,7 @@ def without_action(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
 
 
 def known_among(actors: SeenActors, memory: EvidenceMemory, *, source: object = "examples") -> SeenActors:
-    """Return the actors that do a remembered action; a tag is none. Errors name the `source` of the actors.
-
-    Raises:
-        RangeError: nobody does.
-    """
+    """Return the actors that do a remembered action; a tag is none. Errors name the `source` of the actors."""
     is_known = (actors.labels[:, memory.is_action] > 0).any(dim=1)
     if not is_known.any():
         raise RangeError(
@@ -221,11 +206,7 @@ def known_among(actors: SeenActors, memory: EvidenceMemory, *, source: object = 
 
 
 def usable_among(actors: SeenActors, held_out: HeldOut | None, *, source: object = "examples") -> SeenActors:
-    """Return the actors from videos that no held-out actor is from (`apart_from`). Errors name their `source`.
-
-    Raises:
-        RangeError: there are none.
-    """
+    """Return the actors from videos that no held-out actor is from (`apart_from`). Errors name their `source`."""
     is_apart = apart_from(held_out, actors.places.videos())
     if not is_apart.any():
         raise RangeError(

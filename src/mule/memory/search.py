@@ -224,14 +224,7 @@ def weigh(
     excluding: Int[Tensor, " actors"] | None = None,
     search: EntrySearch | None = None,
 ) -> Weighed:
-    """Find the nearest entries of each actor, and weigh them.
-
-    Args:
-        memory: a calibrated memory.
-        features: what the memory keeps of each actor, of any length.
-        excluding: the group of each actor as `memory.places` numbers them, whose entries do not count.
-        search: an index over this memory; by default one is made for this call.
-    """
+    """Find the nearest entries of each actor, and weigh them; entries of the group in `excluding` do not count."""
     kernel = memory.kernel
     neighbours = nearest(memory, features, excluding=excluding, search=search)
     bandwidth = kernel.calibrated_reach() * _scale_of(memory, neighbours) * kernel.typical_scale

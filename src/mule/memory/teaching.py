@@ -42,10 +42,6 @@ def teach_action(
         exemplars: actors that do the action, with labels for the actions remembered so far (0 if not done).
         class_name: name of the new action.
         seed: random seed for choosing the negatives.
-
-    Raises:
-        RangeError: the action is known already.
-        NotFitted: the memory is not calibrated, or has no held-out actors.
     """
     require_new(remembered, class_name)
     _require_teachable(remembered.memory, exemplars)

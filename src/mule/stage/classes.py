@@ -111,11 +111,7 @@ class StageSplit:
 
 
 def stage_split(name: str) -> StageSplit:
-    """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once.
-
-    Raises:
-        RangeError: there is no split of that name.
-    """
+    """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once."""
     names = [tuple(action.name for action in column) for column in _COLUMNS]
     match name:
         case "A":

@@ -25,11 +25,6 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
         rate: frames per second; required for frames without times.
         name: what results call the source.
 
-    Raises:
-        VideoError: there are no frames.
-        RangeError: frames have no times and there is no `rate`.
-        ShapeError: the first frame is no picture.
-
     >>> stream = frame_stream([np.zeros((48, 64, 3), np.uint8)] * 10, rate=5)
     >>> stream.rows, stream.cols, stream.frame_rate
     (48, 64, Fraction(5, 1))
@@ -52,11 +47,7 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
 
 
 def pixels_of(frame: object, number: int) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The frame as an array of rows, columns and channels.
-
-    Raises:
-        ShapeError: it is no picture of three 8-bit channels; the message names the frame by its number.
-    """
+    """The frame as an array of rows, columns and channels."""
     if isinstance(frame, torch.Tensor):
         is_channels_first = frame.ndim == 3 and frame.shape[0] == 3 and frame.shape[2] != 3
         frame = (frame.permute(1, 2, 0) if is_channels_first else frame).detach().cpu().numpy()

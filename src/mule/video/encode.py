@@ -35,10 +35,6 @@ class VideoWriter:
             size: rows and columns; even unless lossless.
             rate: frames per second.
             lossless: whether decoding must return every pixel exactly.
-
-        Raises:
-            RangeError: 4:2:0 needs even sizes.
-            VideoError: the file cannot be written.
         """
         if not lossless and (size[0] % 2 or size[1] % 2):
             raise RangeError(

@@ -161,12 +161,7 @@ def clip_boxes(boxes: PixelBoxes, rows: int, cols: int) -> tuple[PixelBoxes, Boo
 
 
 def require_boxes(boxes: PixelBoxes, rows: int, cols: int) -> None:
-    """Check that every box is finite, has width and height, and covers some of the frame.
-
-    Raises:
-        NotFinite: an actor's box holds NaN or infinity.
-        RangeError: an actor's box is empty or lies wholly outside the frame.
-    """
+    """Check that every box is finite, has width and height, and covers some of the frame."""
     _, is_visible = clip_boxes(boxes, rows, cols)
     has_area = (boxes[:, 2:] > boxes[:, :2]).all(dim=-1)
     is_finite = boxes.isfinite().all(dim=-1)

@@ -146,27 +146,15 @@ class Bundle:
         """Pictures of remembered actors, if the folder has them."""
         return thumbnails_in(self.folder)
 
-    def on(self, runtime: str, *, kept_in: Path | None = None, num_threads: int | None = None) -> "Bundle":
+    def on(self, runtime: str, *, kept_in: Path | None = None) -> "Bundle":
         """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
 
-        Args:
-            runtime: where the network runs.
-            kept_in: the folder for exported graphs; None is `graphs` in the cache folder.
-            num_threads: None takes as many as torch does.
-
-        Raises:
-            RangeError: there is no such runtime, or the network cannot be exported.
-            RuntimeMissing: its package is not installed; the message names the extra.
+        Exported graphs are kept in `kept_in`; None is `graphs` in the cache folder.
         """
         if runtime == "torch":
             return self
-        running = running_model(
-            self.model,
-            require_runtime(runtime),
-            kept_in=kept_graphs() if kept_in is None else kept_in,
-            num_threads=num_threads,
-        )
-        return replace(self, model=running)
+        folder = kept_graphs() if kept_in is None else kept_in
+        return replace(self, model=running_model(self.model, require_runtime(runtime), kept_in=folder))
 
 
 def builtin_folder() -> Path:
@@ -234,11 +222,7 @@ def clip_needs(experiment: Experiment) -> ClipNeeds:
 
 
 def seeing_model(run: LoadedRun) -> MuleModel:
-    """Return the network from pixels to evidence; one that was trained on kept maps gets its frozen backbone back.
-
-    Raises:
-        WeightsError: the backbone's weights are missing, or the network has no separate opinion of each action.
-    """
+    """Return the network from pixels to evidence; one that was trained on kept maps gets its frozen backbone back."""
     if run.system.evidence == "dirichlet":
         raise WeightsError(
             f"to watch, a network must have evidence for and against each action; '{run.experiment.system}' shares one "
@@ -256,20 +240,7 @@ def write_bundle(
     remembered: Remembered | None,
     thumbnails: Mapping[str, bytes],
 ) -> None:
-    """Write a bundle of a finished run; the folder appears once everything is in it.
-
-    Args:
-        folder: must not exist yet.
-        run_dir: the finished run.
-        card: what the bundle is.
-        held_out: known actors of its validation side.
-        remembered: the memory of its training actors, calibrated; None leaves it out.
-        thumbnails: pictures of remembered actors by name.
-
-    Raises:
-        BundleError: the folder exists already.
-        FileError: the folder cannot be written.
-    """
+    """Write a bundle of a finished run; the folder, which must not exist yet, appears once everything is in it."""
     if folder.exists():
         raise BundleError(f"{folder}: must not exist yet; it does. Choose another name, or remove it.")
     parts = folder.with_name(f"{folder.name}.parts")

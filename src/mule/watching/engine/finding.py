@@ -120,10 +120,6 @@ def box_finder(
         detector: a file, a folder, a detector, or a finder, which is returned unchanged.
         video: the name of the video in tables.
         actor_score: the least score of an actor; None takes it from the detector's card.
-
-    Raises:
-        DetectorError: a detector file cannot be used, or the extra that runs it is missing.
-        AnnotationError: a file of boxes cannot be read.
     """
     if isinstance(detector, BoxFinder):
         return detector

@@ -90,9 +90,6 @@ class Judge:
         """Find the columns of the actions in memory, and those that count for novelty: all except tags.
 
         `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
-
-        Raises:
-            RangeError: the memory has actions that the network does not know, or the network has two outputs per action.
         """
         self._pair_evidence = pair_evidence
         self.remembered = remembered
@@ -219,11 +216,7 @@ class UsualNovelty:
     """How novel known actors look, learnt from held-out actors."""
 
     def __init__(self, held_out: HeldOutActors) -> None:
-        """Calibrate.
-
-        Raises:
-            TooFewActors: some fold has fewer than twenty held-out actors.
-        """
+        """Calibrate."""
         self.combined = CombinedScore(held_out.ranks.shape[1])
         statistic = self.combined.fit_crossed(held_out.ranks, folds_of(held_out.clip_index))
         self._of_first_looks = statistic[_is_first_look(held_out.track_index)]
@@ -273,10 +266,6 @@ class UsualNovelty:
         With a share, an actor is novel if it is stranger than that share of known actors. A promise is kept by ranks: its
         value is that of the held-out actor at which the promise ends, so that an actor lies above it exactly if its
         statistic lies above that actor's.
-
-        Raises:
-            RangeError: the text is neither, or the share does not lie between 0 and 1.
-            TooFewActors: there are too few held-out actors for the promise.
         """
         together = self.combined.together
         if text.startswith("known"):

@@ -156,11 +156,7 @@ class LiveSights:
     num_openings: int = 0
 
     def __iter__(self) -> Iterator[Sight]:
-        """Sights until the stream stays silent for too long, or `stopping` is set.
-
-        Raises:
-            VideoError: the stream never showed a frame.
-        """
+        """Sights until the stream stays silent for too long, or `stopping` is set."""
         began_at: float | None = None
         latest_at, wait_s = self.clock(), self.patience.first_wait_s
         offset_s, latest_s = self.start_s, None

@@ -308,11 +308,7 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Header, Iterable[Moment]], None]]]
 
 
 def require_exports(names: Iterable[str]) -> None:
-    """Stop unless every name is an export format.
-
-    Raises:
-        RangeError: one is not.
-    """
+    """Stop unless every name is an export format."""
     unknown = [name for name in names if name not in EXPORTS]
     if unknown:
         raise RangeError(

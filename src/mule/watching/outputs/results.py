@@ -63,12 +63,7 @@ PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
 
 
 def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
-    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first.
-
-    Raises:
-        FileError: the result cannot be written.
-        MuleError: the folder holds another result, or files that a result would replace.
-    """
+    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first."""
     points = ResumePoints(folder)
     path = folder / MOMENTS
     _require_room(folder, resumes=resumes)
@@ -110,11 +105,6 @@ def write_outputs(
         has_video: whether to write the annotated video.
         thumbnails: pictures of remembered actors (`Bundle.thumbnails`).
         writing: called with the name of each file before it is written.
-
-    Raises:
-        RangeError: there is no such export.
-        FileError: a file cannot be written.
-        MuleError: the moments or the source cannot be read.
     """
     require_exports(exports)
     moments = MomentsFile(folder / MOMENTS)
@@ -293,11 +283,7 @@ class ResumePoints:
         self._slot = 1 - self._slot
 
     def read(self, *, key_time_s: float) -> dict[str, Tensor]:
-        """Return the state after the moment at this time.
-
-        Raises:
-            AnnotationError: it is missing.
-        """
+        """Return the state after the moment at this time."""
         for slot, path in enumerate(self._paths):
             if _key_time_s(path) == key_time_s:
                 self._slot = 1 - slot
