@@ -138,11 +138,6 @@ def are_compatible(names: Iterable[str]) -> bool:
     )
 
 
-def homes(names: Iterable[str]) -> frozenset[SceneKind]:
-    """Return the home scenes of at least one of the actions."""
-    return frozenset(scene for name in names for scene in ACTIONS[name].homes)
-
-
 MAX_SIZE = 2160
 Size = tuple[int, int]
 """Rows, columns."""

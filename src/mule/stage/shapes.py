@@ -6,6 +6,7 @@ curves are computed once per column in double precision and rounded.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -314,6 +315,7 @@ class StageView:
         return StageView(self.rows, *[field[rows, cols] for field in fields])
 
 
+@lru_cache(maxsize=2)
 def view_of(size: tuple[int, int], aspect: float) -> StageView:
     """Return the coordinates of all pixels; the middle of the stage is the middle of the picture."""
     rows, cols = size
