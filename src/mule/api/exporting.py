@@ -46,10 +46,7 @@ def _clip_size(bundle: Bundle, size: tuple[int, int] | None) -> ClipSize:
     needs = bundle.needs
     if size is None:
         short_side_px = needs.short_side_px or DEFAULT_SHORT_SIDE_PX
-        rows, cols = (
-            max(1, round(side / needs.multiple_px)) * needs.multiple_px
-            for side in (short_side_px, short_side_px * 4 / 3)
-        )
+        rows, cols = needs.fitting_px(short_side_px), needs.fitting_px(short_side_px * 4 / 3)
         return needs.shape.num_frames, rows, cols
     rows, cols = size
     if rows % needs.multiple_px or cols % needs.multiple_px:

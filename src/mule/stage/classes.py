@@ -11,7 +11,7 @@ strong hint about the actions, but never identifies one: any two actions share a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mule.core.errors import RangeError
 
@@ -22,15 +22,7 @@ Group = Literal["body", "arms", "object", "pair"]
 SplitName = Literal["A", "B", "C"]
 SceneKind = Literal["brick_wall", "meadow", "dunes", "sea_shore", "night_street", "gym", "snow_forest"]
 
-SCENE_KINDS: tuple[SceneKind, ...] = (
-    "brick_wall",
-    "meadow",
-    "dunes",
-    "sea_shore",
-    "night_street",
-    "gym",
-    "snow_forest",
-)
+SCENE_KINDS: tuple[SceneKind, ...] = get_args(SceneKind)
 
 _LINE = (0, 1, 3)
 """Every difference of two scenes, modulo seven, occurs once among these: the lines of the Fano plane."""

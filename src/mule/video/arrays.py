@@ -16,14 +16,13 @@ from mule.video.decode import Picture, frame_of_rgb
 from mule.video.sources import DecodeReport, FrameStream, VideoFacts
 
 
-def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: str = "frames") -> FrameStream:
+def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None) -> FrameStream:
     """A source made of frames in memory, or of frames that arrive one by one.
 
     Args:
         frames: `(time_s, frame)` pairs in the order of time, or frames alone with `rate`. A frame is an array or a
             tensor of uint8: rows, columns and three channels (red, green, blue); a tensor may have its channels first.
         rate: frames per second; required for frames without times.
-        name: what results call the source.
 
     >>> stream = frame_stream([np.zeros((48, 64, 3), np.uint8)] * 10, rate=5)
     >>> stream.rows, stream.cols, stream.frame_rate
@@ -32,7 +31,7 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
     items = iter(frames)
     first = list(islice(items, 2))
     if not first:
-        raise VideoError(f"{name}: a video must have frames; the iterable has none.")
+        raise VideoError("frames: a video must have frames; the iterable has none.")
     if rate is not None and not rate > 0:
         raise RangeError(f"rate must be above 0 frames per second; got {rate}.")
     has_times = isinstance(first[0], tuple)
@@ -43,7 +42,7 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
     if not has_times:
         timed = ((number / frame_rate, frame) for number, frame in enumerate(timed))
     rows, cols, _ = pixels_of(first[0][1] if has_times else first[0], 0).shape
-    return FrameStream(name, _from_zero(timed), rows, cols, frame_rate)
+    return FrameStream("frames", _from_zero(timed), rows, cols, frame_rate)
 
 
 def pixels_of(frame: object, number: int) -> UInt8[np.ndarray, "rows cols 3"]:
@@ -72,7 +71,7 @@ class ArrayFrames:
         self._num_read = 0
         self._latest_s: Fraction | None = None
         self.first_frame = frame_of_rgb(np.zeros((source.rows, source.cols, 3), np.uint8))
-        self.facts = VideoFacts(source.rows, source.cols, source.frame_rate, None, "frames", "rgb24")
+        self.facts = VideoFacts(source.rows, source.cols, source.frame_rate, None, "frames")
 
     def __enter__(self) -> "ArrayFrames":
         return self

@@ -29,9 +29,6 @@ class VideoFacts:
     duration_s: Fraction | None
     """As the container states it; None for a live stream."""
     codec: str
-    pixel_format: str
-    start_offset_s: Fraction = Fraction(0)
-    """The first frame's time on the container's clock: subtract it from times read off a player."""
 
 
 @dataclass

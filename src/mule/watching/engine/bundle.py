@@ -103,10 +103,11 @@ class ClipNeeds:
         self, frames: UInt8[Tensor, "frames channels rows cols"]
     ) -> Float[Tensor, "1 channels frames fitted_rows fitted_cols"]:
         """Return the clip as the backbone takes it, each side rounded to the nearest multiple."""
-        rows, cols = (self._fitting(side) for side in frames.shape[2:])
+        rows, cols = (self.fitting_px(side) for side in frames.shape[2:])
         return normalised(resized(frames, (rows, cols)), self.normalisation)[None]
 
-    def _fitting(self, side_px: int) -> int:
+    def fitting_px(self, side_px: float) -> int:
+        """Return the nearest length of a side that the network takes."""
         return max(1, round(side_px / self.multiple_px)) * self.multiple_px
 
 

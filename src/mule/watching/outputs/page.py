@@ -23,7 +23,6 @@ from mule.core.errors import AnnotationError, MuleError
 from mule.core.files import os_reason, write_file
 from mule.watching.moments import (
     ActionEvidence,
-    ActionOpinion,
     Contributor,
     Header,
     Judgement,
@@ -129,14 +128,13 @@ def _look(at: int, actor: SeenActor, header: Header) -> dict[str, Any]:
         "novelty": novelty,
         "said": novelty_in_words(novelty, header.threshold),
         "looks": actor.num_looks,
-        "does": [[each.action, *map(_short, _masses(each))] for each in actor.judged(view).actions],
+        "does": [
+            [each.action, *map(_short, (each.belief, each.disbelief, each.uncertainty, each.probability))]
+            for each in actor.judged(view).actions
+        ],
         "now": _scores(actor.now),
         "sofar": _scores(actor.so_far),
     }
-
-
-def _masses(opinion: ActionOpinion) -> tuple[float, ...]:
-    return opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability
 
 
 def _scores(judgement: Judgement) -> list[float | None]:

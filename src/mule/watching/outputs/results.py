@@ -28,7 +28,7 @@ from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
 from mule.video.decode import RgbConverter
 from mule.video.encode import VideoWriter
 from mule.video.reading import open_frames, read_clips, video_facts
-from mule.video.sources import DecodeReport, FrameStream, LiveStream, VideoFile, VideoSource, video_source
+from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource, video_source
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
 from mule.watching.moments import Moment, printable
@@ -224,13 +224,13 @@ def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool)
 
 
 def frames_at_rate(
-    source: str | Path | VideoSource, rate: Fraction, *, report: DecodeReport | None = None
+    source: str | Path | VideoSource, rate: Fraction
 ) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
     """Yield the times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
 
     A frame that stays on screen for several of these times is yielded again; do not write to it.
     """
-    with open_frames(video_source(source), report) as frames:
+    with open_frames(video_source(source)) as frames:
         convert = RgbConverter(frames.first_frame, frames.report)
         number = 0
         picture = frames.next_picture()
@@ -250,7 +250,8 @@ def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ..
     header = moments.header
     chosen = NovelThumbnails(header.threshold)
     for moment in moments:
-        chosen.add(moment, _blank(moment))
+        blank = np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
+        chosen.add(moment, blank)
     times = {each.key_time_s for each in chosen.kept}
     wanted = [moment for moment in moments if moment.key_time_s in times]
     pictured = NovelThumbnails(header.threshold)
@@ -258,10 +259,6 @@ def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ..
     for moment, clip in zip(wanted, read_clips(shown, windows), strict=False):
         pictured.add(moment, clip.frames[0].permute(1, 2, 0).numpy())
     return pictured.kept
-
-
-def _blank(moment: Moment) -> UInt8[np.ndarray, "rows cols 3"]:
-    return np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
 
 
 RESUME_FORMAT = "mule-watch-1"
