@@ -104,14 +104,14 @@ class StageSplit:
 
 def stage_split(name: str) -> StageSplit:
     """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once."""
-    names = [tuple(action.name for action in column) for column in _COLUMNS]
+    first, second, third = (tuple(action.name for action in column) for column in _COLUMNS)
     match name:
         case "A":
-            return StageSplit("A", names[0], names[1], names[2])
+            return StageSplit("A", first, second, third)
         case "B":
-            return StageSplit("B", names[1], names[2], names[0])
+            return StageSplit("B", second, third, first)
         case "C":
-            return StageSplit("C", names[2], names[0], names[1])
+            return StageSplit("C", third, first, second)
     raise RangeError(f"split must be A, B or C; got '{name}'.")
 
 

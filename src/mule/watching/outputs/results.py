@@ -24,11 +24,10 @@ from torch import Tensor
 
 from mule.core.errors import AnnotationError, FileError, MuleError
 from mule.core.files import os_reason, write_file
-from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
-from mule.video.decode import RgbConverter
+from mule.video.clips import ClipWindow, exact, key_times
 from mule.video.encode import VideoWriter
-from mule.video.reading import open_frames, read_clips, video_facts
-from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource, video_source
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
 from mule.watching.moments import Moment, printable
@@ -230,19 +229,9 @@ def frames_at_rate(
 
     A frame that stays on screen for several of these times is yielded again; do not write to it.
     """
-    with open_frames(video_source(source)) as frames:
-        convert = RgbConverter(frames.first_frame, frames.report)
-        number = 0
-        picture = frames.next_picture()
-        while picture is not None:
-            following = frames.next_picture()
-            until_s = frames.report.end_s if following is None else following.time_s
-            image = None
-            while until_s is not None and number / rate + SAME_INSTANT_S < until_s:
-                image = convert(picture.decoded()) if image is None else image
-                yield float(number / rate), image
-                number += 1
-            picture = following
+    windows = (ClipWindow(time_s, (time_s,)) for time_s in key_times(period_s=1 / rate))
+    for clip in read_clips(source, windows):
+        yield float(clip.window.key_time_s), clip.frames[0].permute(1, 2, 0).numpy()
 
 
 def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ...]:
