@@ -16,14 +16,14 @@ from mule.detection.boxes import px_from_unit, unit_from_px
 from mule.memory.memory import whole_features
 from mule.model import SceneBoxes, looks_of
 from mule.video.clips import exact
-from mule.video.transforms import clip_boxes, require_boxes, resized, short_side_size
+from mule.video.transforms import clip_boxes, require_boxes
 from mule.watching.engine.accumulating import action_opinions, box_of, scores_by_kind
 from mule.watching.engine.bundle import Bundle, ClipNeeds
 from mule.watching.moments import ActionOpinion, Decision, NoveltyScores, Record, SoundBox
 
 ClipArray = np.ndarray | Tensor
 BoxRows = np.ndarray | Tensor | Sequence[object]
-"""Rows of x1, y1, x2, y2; what has another shape is refused in words."""
+"""Rows of x1, y1, x2, y2; any other shape is an error."""
 
 
 class Prediction(Record):
@@ -106,7 +106,7 @@ def _network_rows(
     rate: float | None,
 ) -> tuple[Float[Tensor, "people outputs"], Float[Tensor, "people dim"]]:
     """Return what the network outputs for each person of a clip, and what a memory keeps of them."""
-    pixels = _pixels(bundle.needs, frames[_chosen(len(frames), bundle.needs, rate)])
+    pixels = bundle.needs.pixels(frames[_chosen(len(frames), bundle.needs, rate)])
     from_size, to_size = (frames.shape[2], frames.shape[3]), (pixels.shape[3], pixels.shape[4])
     actors = _scaled(boxes_xyxy_px, from_size, to_size)
     objects = _scaled(objects_xyxy_px, from_size, to_size)
@@ -119,15 +119,6 @@ def _network_rows(
     maps = bundle.model.backbone(pixels)
     output = bundle.model.decide([maps], scene)
     return output.outputs, whole_features(output.features, looks_of([maps], scene))
-
-
-def _pixels(
-    needs: ClipNeeds, frames: UInt8[Tensor, "frames 3 rows cols"]
-) -> Float[Tensor, "1 3 frames fitted_rows fitted_cols"]:
-    rows, cols = frames.shape[2:]
-    if needs.short_side_px is not None:
-        frames = resized(frames, short_side_size(rows, cols, needs.short_side_px))
-    return needs.pixels(frames)
 
 
 def _scaled(

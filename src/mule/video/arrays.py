@@ -96,7 +96,7 @@ class ArrayFrames:
         return None
 
     def seek(self, time_s: Fraction) -> None:
-        """Never possible: frames arrive once."""
+        """Frames arrive once, so no reader calls this (`can_seek`)."""
         raise AssertionError(f"a stream of frames cannot jump to {time_s} s")
 
 

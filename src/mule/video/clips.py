@@ -1,8 +1,8 @@
 """Which windows to cut: arithmetic on times, in exact fractions, without pixels.
 
 A window is a list of times. Times lie on the grid 0, 1/rate, 2/rate, … of a frame rate, either the video's own
-or a nominal one (AVA is annotated at 30 frames per second whatever the file has). Which frame is on screen at a
-time is the decoder's to say; before the first frame it is the first, after the last it is the last.
+or a nominal one (AVA is annotated at 30 frames per second whatever the file has). The decoder knows which frame
+is on screen at a time; before the first frame it is the first, after the last it is the last.
 """
 
 import math

@@ -43,7 +43,7 @@ from mule.training.checkpoint import weights_file
 from mule.training.data import frame_rate
 from mule.training.run_folder import CARD, EXPERIMENT, MODEL
 from mule.video.clips import ClipShape
-from mule.video.transforms import Normalisation, normalised, resized
+from mule.video.transforms import Normalisation, normalised, resized, short_side_size
 from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty
 from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
@@ -102,7 +102,10 @@ class ClipNeeds:
     def pixels(
         self, frames: UInt8[Tensor, "frames channels rows cols"]
     ) -> Float[Tensor, "1 channels frames fitted_rows fitted_cols"]:
-        """Return the clip as the backbone takes it, each side rounded to the nearest multiple."""
+        """Return the clip as the backbone takes it: with its short side, each side rounded to the nearest multiple."""
+        if self.short_side_px is not None:
+            rows, cols = frames.shape[2:]
+            frames = resized(frames, short_side_size(rows, cols, self.short_side_px))
         rows, cols = (self.fitting_px(side) for side in frames.shape[2:])
         return normalised(resized(frames, (rows, cols)), self.normalisation)[None]
 

@@ -1,4 +1,4 @@
-"""From a network's outputs to evidence, trust and novelty; held-out actors and watched ones take the same way.
+"""From a network's outputs to evidence, trust and novelty; held-out and watched actors go through the same steps.
 
 outputs h, features z ─┬─▶ evidence of the network, e^±h ──────────────┬─▶ evidence of network and memory together
                        ├─▶ neighbours in memory ─▶ weights, trust t ───╯

@@ -299,7 +299,9 @@ class Overlapped(Generic[T]):
             if self._drops is None:
                 self._changed.wait_for(lambda: len(self._waiting) < self._room or self._is_closed)
             elif len(self._waiting) >= self._room:
-                dropped = self._drop()
+                place = next((at for at, each in enumerate(self._waiting) if self._drops(each)), 0)
+                dropped = self._waiting[place]
+                del self._waiting[place]
             if self._is_closed:
                 return False
             self._waiting.append(item)
@@ -307,10 +309,3 @@ class Overlapped(Generic[T]):
         if dropped is not None:
             self._dropped(dropped)
         return True
-
-    def _drop(self) -> T:
-        drops = self._drops or (lambda _: True)
-        place = next((at for at, each in enumerate(self._waiting) if drops(each)), 0)
-        dropped = self._waiting[place]
-        del self._waiting[place]
-        return dropped
