@@ -17,7 +17,7 @@ from mule.memory.memory import whole_features
 from mule.model import SceneBoxes, looks_of
 from mule.video.clips import exact
 from mule.video.transforms import clip_boxes, require_boxes
-from mule.watching.engine.accumulating import action_opinions, box_of, scores_by_kind
+from mule.watching.engine.accumulating import action_opinions, box_of, novelty_scores
 from mule.watching.engine.bundle import Bundle, ClipNeeds
 from mule.watching.moments import ActionOpinion, Decision, NoveltyScores, Record, SoundBox
 
@@ -69,7 +69,7 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     boxes_xyxy_px, objects_xyxy_px = (_corners(each, frames) for each in (boxes, objects))
     judged = bundle.judge(*_network_rows(bundle, frames, boxes_xyxy_px, objects_xyxy_px, rate=rate))
     p_values = bundle.usual.of_one_look(judged.ranks).p_value.clamp(0, 1).tolist()
-    by_kind = scores_by_kind(judged.network)
+    novelties = novelty_scores(judged.network, p_values, {})
     limit = bundle.usual.threshold(threshold).value
     opinions = action_opinions(judged.together, bundle.classes)
     return [
@@ -77,7 +77,7 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
             box_xyxy_px=box_of(boxes_xyxy_px[at]),
             actions=tuple(each.action for each in opinions[at] if each.probability >= min_probability),
             opinions=opinions[at],
-            novelty=NoveltyScores(**by_kind[at], p_value=p_values[at]),
+            novelty=novelties[at],
             decision="novel" if 1 - p_values[at] > limit else "known",
         )
         for at in range(len(p_values))

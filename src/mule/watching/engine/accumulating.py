@@ -240,46 +240,65 @@ def thumbnail_name(video: str, time_s: float | None, box_xyxy_unit: Box) -> str:
 
 
 def _judgements(looks: Judgements, header: Header, *, has_memory: bool) -> list[Judgement]:
-    by_kind = scores_by_kind(looks.network)
-    log_evidence = NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()
-    vacuity = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
+    others = {EVIDENCE_SCORE: NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()}
+    if has_memory:
+        others[MEMORY_SCORE] = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
     p_values = torch.exp(-looks.rank).clamp(0, 1).tolist()
+    novelties = novelty_scores(looks.network, p_values, others)
     opinions = action_opinions(looks.together, header.classes)
     return [
         Judgement(
-            actions=tuple(each for each in opinions[at] if each.probability >= header.min_probability),
-            novelty=NoveltyScores(
-                **by_kind[at],
-                p_value=p_values[at],
-                others={
-                    EVIDENCE_SCORE: log_evidence[at],
-                    **({MEMORY_SCORE: vacuity[at]} if has_memory else {}),
-                },
-            ),
+            actions=tuple(each for each in of_actor if each.probability >= header.min_probability),
+            novelty=novelty,
         )
-        for at in range(len(p_values))
+        for of_actor, novelty in zip(opinions, novelties, strict=True)
     ]
 
 
-def scores_by_kind(network: Evidence) -> list[dict[str, float]]:
-    """The paper's novelty scores of each actor, by name."""
-    kinds = ("pe", "ne", "pne", "belief")
-    columns = torch.stack([NOVELTY_BY_KIND[kind](network).value.double() for kind in kinds], dim=1)
-    return [dict(zip(kinds, row, strict=True)) for row in columns.clamp(0, 1).tolist()]
+def novelty_scores(
+    network: Evidence, p_values: Sequence[float], others: Mapping[str, Sequence[float]]
+) -> list[NoveltyScores]:
+    """The novelty of each actor by the paper's scores, by its p-value, and by other scores of the model."""
+    pe, ne, pne, belief = (
+        NOVELTY_BY_KIND[kind](network).value.clamp(0, 1).tolist() for kind in ("pe", "ne", "pne", "belief")
+    )
+    return [
+        NoveltyScores(
+            pe=pe[at],
+            ne=ne[at],
+            pne=pne[at],
+            belief=belief[at],
+            p_value=p_value,
+            others={name: values[at] for name, values in others.items()},
+        )
+        for at, p_value in enumerate(p_values)
+    ]
 
 
 def action_opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[ActionOpinion, ...]]:
     """The opinion about every action of each actor, likeliest first."""
     opinion = opinion_from(evidence)
     masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
-    amounts = (evidence.positive, evidence.negative)
-    columns = [each.double().clamp(0, 1) for each in masses] + [each.double() for each in amounts]
-    names = ("belief", "disbelief", "uncertainty", "probability", "evidence_for", "evidence_against")
+    columns = [each.double().clamp(0, 1) for each in masses]
+    columns += [evidence.positive.double(), evidence.negative.double()]
     order = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
     return [
-        tuple(ActionOpinion(action=classes[at], **dict(zip(names, row[at], strict=True))) for at in places)
+        tuple(_opinion(classes[at], row[at]) for at in places)
         for row, places in zip(torch.stack(columns, dim=2).tolist(), order, strict=True)
     ]
+
+
+def _opinion(action: str, values: list[float]) -> ActionOpinion:
+    belief, disbelief, uncertainty, probability, evidence_for, evidence_against = values
+    return ActionOpinion(
+        action=action,
+        belief=belief,
+        disbelief=disbelief,
+        uncertainty=uncertainty,
+        probability=probability,
+        evidence_for=evidence_for,
+        evidence_against=evidence_against,
+    )
 
 
 def _strongest(

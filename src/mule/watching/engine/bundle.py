@@ -109,7 +109,7 @@ class ClipNeeds:
         rows, cols = (self.fitting_px(side) for side in frames.shape[2:])
         return normalised(resized(frames, (rows, cols)), self.normalisation)[None]
 
-    def fitting_px(self, side_px: float) -> int:
+    def fitting_px(self, side_px: int | float) -> int:
         """Return the nearest length of a side that the network takes."""
         return max(1, round(side_px / self.multiple_px)) * self.multiple_px
 
