@@ -80,13 +80,7 @@ class EntrySearch:
         *,
         excluding: Int[Tensor, " actors"] | None = None,
     ) -> Neighbours:
-        """Return the nearest entries of each actor.
-
-        Args:
-            queries: features on the unit sphere, or zeros.
-            num_neighbours: number of entries per actor.
-            excluding: the group of each actor, whose entries do not count.
-        """
+        """Return the nearest entries of each actor; entries of its group in `excluding` do not count."""
         if num_neighbours < 1:
             raise RangeError(f"num_neighbours must be at least 1; got {num_neighbours}.")
         if queries.shape[1] != self.features.shape[1]:

@@ -114,12 +114,9 @@ class BoxFinder(Protocol):
 def box_finder(
     detector: "str | Path | Detector | BoxFinder", video: str, *, actor_score: float | None = None
 ) -> BoxFinder:
-    """Return what finds the boxes of a video.
+    """Return what finds the boxes of a video by this detector, or in the rows of this name; a finder is itself.
 
-    Args:
-        detector: a file, a folder, a detector, or a finder, which is returned unchanged.
-        video: the name of the video in tables.
-        actor_score: the least score of an actor; None takes it from the detector's card.
+    `actor_score` is the least score of an actor; None takes it from the detector's card.
     """
     if isinstance(detector, BoxFinder):
         return detector

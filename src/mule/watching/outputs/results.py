@@ -97,13 +97,8 @@ def write_outputs(
 ) -> Summary:
     """Write everything that is made of the moments in a folder.
 
-    Args:
-        folder: of the result.
-        source: what was watched; for a live source, the kept key frames are shown instead.
-        exports: names of `EXPORTS`.
-        has_video: whether to write the annotated video.
-        thumbnails: pictures of remembered actors (`Bundle.thumbnails`).
-        writing: called with the name of each file before it is written.
+    Of a live source, the kept key frames are shown. `exports` are names of `EXPORTS`, `thumbnails` those of the
+    bundle; `writing` is called with the name of each file before it is written.
     """
     require_exports(exports)
     moments = MomentsFile(folder / MOMENTS)
