@@ -281,7 +281,7 @@ def action_opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[Ac
     masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
     columns = [each.double().clamp(0, 1) for each in masses]
     columns += [evidence.positive.double(), evidence.negative.double()]
-    order = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
+    order: list[list[int]] = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
     return [
         tuple(_opinion(classes[at], row[at]) for at in places)
         for row, places in zip(torch.stack(columns, dim=2).tolist(), order, strict=True)
