@@ -37,7 +37,7 @@ from mule.features.weights.loading import load_backbone
 from mule.runtime.openvino import ClipSize, CompiledBoxFeatures, CompiledNetwork, converted
 from mule.video.clips import ClipShape, clip_window
 from mule.video.reading import read_clips
-from mule.video.transforms import crop_along_long_side, normalised, resize_short_side
+from mule.video.transforms import crop, normalised, resize_short_side
 
 Run = Callable[[], object]
 GEMM_SIZES = (1024, 2048)
@@ -192,7 +192,9 @@ def _jhmdb_clips(folder: Path) -> Iterator[tuple[Tensor, Tensor]]:
         rows, cols = clip.source_size
         box = torch.tensor([[float(row[side]) for side in ("x1", "y1", "x2", "y2")]])
         box = box * torch.tensor([cols, rows, cols, rows])
-        frames, boxes = crop_along_long_side(*resize_short_side(clip.frames, box, 256), size_px=224)
+        frames, boxes = resize_short_side(clip.frames, box, 256)
+        top, left = ((side - 224 + 1) // 2 for side in frames.shape[2:])
+        frames, boxes = crop(frames, boxes, top=top, left=left, size_px=224)
         yield normalised(frames, normalisation)[None], boxes
 
 

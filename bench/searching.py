@@ -17,7 +17,7 @@ from torch import Tensor
 from bench.timing import take_turns
 from mule.memory.files import read_memory
 from mule.memory.memory import EvidenceMemory, unit_features
-from mule.memory.search import MOST_EXACT, EntrySearch, nearest, recall
+from mule.memory.search import MOST_EXACT, NO_ENTRY, EntrySearch, nearest
 from mule.watching.engine.bundle import MEMORY, builtin_folder
 
 MANY, FEWER = 1_100_000, 200_000
@@ -63,6 +63,15 @@ def measure(what: str, entries: Float[Tensor, "entries dim"], queries: Float[Ten
         f"{1000 * times['inverted']:>7.1f} ms{times['exact'] / times['inverted']:>14.1f}"
     )
     return share
+
+
+def recall(search: EntrySearch, queries: Float[Tensor, "actors dim"], *, num_neighbours: int = 20) -> float:
+    """Return the share of the true nearest entries of these actors that a search finds."""
+    truly = EntrySearch(search.features, search.group_index, method="exact").nearest(queries, num_neighbours)
+    found = search.nearest(queries, num_neighbours)
+    is_found = (truly.index[:, :, None] == found.index[:, None, :]).any(dim=2)
+    is_there = truly.index != NO_ENTRY
+    return (is_found & is_there).sum().item() / max(1, int(is_there.sum()))
 
 
 def as_remembered(memory: EvidenceMemory, count: int, seed: int) -> Float[Tensor, "count dim"]:

@@ -104,14 +104,6 @@ def test_order_of_entries_and_length_of_features_change_nothing():
     torch.testing.assert_close(weigh(memory, 1e20 * queries).log_trust, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_actor_whose_own_clip_is_left_out_is_trusted_less():
-    memory = calibrated_memory()
-    groups = memory.places.group_index
-    apart = weigh(memory, memory.features, excluding=groups)
-    assert (apart.trust < weigh(memory, memory.features).trust).all()
-    assert (groups[apart.neighbours.index] != groups[:, None]).all()
-
-
 def test_what_cannot_be_measured_is_refused():
     memory = small_memory()
     with pytest.raises(NotFitted, match="ρ must be set"):

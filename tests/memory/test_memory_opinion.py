@@ -6,21 +6,18 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from remembered_worlds import MODEL, calibrated_memory, clustered, held_out, places
-from strategies import evidences, unchecked
+from strategies import unchecked
 
-from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
+from mule.core.errors import NotFitted, ShapeError, TooFewActors
 from mule.core.records import Evidence
-from mule.evidence.head import exp_evidence, opinion_from
+from mule.evidence.head import exp_evidence
 from mule.memory.memory import EvidenceMemory, NeighbourKernel
 from mule.memory.opinion import (
     EVIDENCE_SCALES,
     agreement_novelty,
     best_evidence_scale,
     class_weights,
-    discounted,
     discounted_evidence_novelty,
     for_classes,
     fused,
@@ -99,27 +96,12 @@ def test_fusing_with_a_memory_without_entries_changes_nothing():
     assert torch.equal(together.negative, said.negative)
 
 
-def test_far_from_all_memory_adds_nothing_and_the_discounted_opinion_is_vacuous():
+def test_far_from_all_memory_adds_nothing():
     memory = replace(calibrated_memory(), kernel=NeighbourKernel(5, 0.3, 0.01, 10.0))
     weighed = weigh(memory, -torch.ones(3, 12))
     assert weighed.trust.max().item() < 1e-30
     said = network(3)
     torch.testing.assert_close(fused(said, memory_evidence(memory, weighed)).positive, said.positive)
-    heard = discounted(opinion_from(said), weighed.trust)
-    torch.testing.assert_close(heard.uncertainty, torch.ones(3, 4))
-    assert heard.belief.max().item() < 1e-30
-
-
-@given(evidences(), st.floats(0, 1))
-def test_discounted_masses_sum_to_one_and_full_trust_changes_nothing(evidence, share):
-    opinion = opinion_from(evidence)
-    trust = torch.full((evidence.num_actors,), share, dtype=torch.float64)
-    heard = discounted(opinion, trust)
-    torch.testing.assert_close(
-        heard.belief + heard.disbelief + heard.uncertainty, torch.ones_like(heard.belief)
-    )
-    torch.testing.assert_close(heard.belief, share * opinion.belief)
-    torch.testing.assert_close(discounted(opinion, torch.ones_like(trust)).belief, opinion.belief)
 
 
 def test_discounted_evidence_novelty_is_its_formula_and_with_full_trust_that_of_log_evidence():
@@ -179,8 +161,6 @@ def test_what_does_not_fit_is_refused():
         fused(network(6, classes=3), memory_evidence(memory, weighed))
     with pytest.raises(NotFitted, match="S must be set"):
         memory_evidence(replace(memory, kernel=replace(memory.kernel, evidence_scale=None)), weighed)
-    with pytest.raises(RangeError, match="trust must lie from 0 to 1"):
-        discounted(opinion_from(network(6)), torch.full((6,), 1.5))
     with pytest.raises(ShapeError, match="labels must have one entry per actor and class"):
         unchecked(best_evidence_scale)(memory, weighed, network=network(6), labels=torch.zeros(6, 3))
     nobody = weigh(memory, torch.zeros(0, 12))
@@ -194,11 +174,10 @@ def test_reasons_say_who_was_near_what_they_did_and_where():
     memory = hand_memory()
     (found,) = reasons(memory, weigh(memory, torch.tensor([[0.0, 2.0, 0.1]])))
     first = found[0]
-    assert (first.video, first.time_s, first.num_actors) == ("v1", 1.0, 4.0)
+    assert (first.video, first.time_s) == ("v1", 1.0)
     assert first.box_xyxy_unit == (0.125, 0.25, 0.5, 0.75)
     assert first.actions == {"a": 0.5, "b": 0.5}
     assert found[0].distance < found[1].distance
-    assert found[0].weight == pytest.approx(math.exp(-(found[0].distance ** 2)), rel=1e-5)
     assert found[1].actions == {"b": 1.0}
     assert len(reasons(memory, weigh(memory, torch.eye(3)), at_most=1)[0]) == 1
     assert reasons(without_entries(memory), weigh(without_entries(memory), torch.eye(3))) == [[], [], []]

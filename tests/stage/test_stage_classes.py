@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from mule.core.errors import RangeError
-from mule.stage.classes import ACTIONS, SCENE_KINDS, are_compatible, homes, stage_split
+from mule.stage.classes import ACTIONS, SCENE_KINDS, are_compatible, stage_split
 
 SPLITS = [stage_split(name) for name in "ABC"]
 
@@ -95,10 +95,8 @@ def test_compatibility_is_what_a_person_could_do(names, expected):
     assert are_compatible(names) == expected
 
 
-def test_homes_are_those_of_the_actions():
-    assert homes([]) == frozenset()
-    assert homes(["walk"]) == ACTIONS["walk"].homes == {"brick_wall", "meadow", "sea_shore"}
-    assert homes(["walk", "salute"]) == ACTIONS["walk"].homes | ACTIONS["salute"].homes
+def test_homes_are_three_scenes_on_a_line():
+    assert ACTIONS["walk"].homes == {"brick_wall", "meadow", "sea_shore"}
 
 
 def test_an_unknown_split_is_refused():

@@ -134,7 +134,7 @@ def test_the_same_actors_before_another_scene_have_the_same_boxes_and_the_same_p
     images = []
     for kind in SCENE_KINDS[:3]:
         scene = ScenePlan(kind, 5, shadow=0.0)
-        clip, bare = render(plan.in_scene(scene)), render(empty.in_scene(scene))
+        clip, bare = render(replace(plan, scene=scene)), render(replace(empty, scene=scene))
         images.append((clip, differs(clip, bare)))
     reference, drawn = images[0]
     for clip, also_drawn in images[1:]:

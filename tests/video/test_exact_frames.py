@@ -161,8 +161,7 @@ def test_facts_are_those_of_the_file(numbered_video):
     facts = video_facts(numbered_video)
     assert (facts.rows, facts.cols) == (48, 64)
     assert (facts.frame_rate, facts.duration_s) == (30, Fraction(200, 30))
-    assert (facts.codec, facts.pixel_format) == ("h264", "yuv420p")
-    assert facts.start_offset_s == 0
+    assert facts.codec == "h264"
 
 
 @pytest.mark.usefixtures("eager_seeking")

@@ -12,6 +12,7 @@ from tiny_bundles import bundled
 
 from mule.core.errors import WeightsError
 from mule.memory.files import MemoryFileError, read_memory, write_memory
+from mule.novelty.combining import DECIDING_PARTS
 from mule.watching.engine.bundle import BUNDLE, CALIBRATION, MEMORY, BundleError, read_bundle
 
 
@@ -21,7 +22,7 @@ def copy(bundle_dir, tmp_path):
 
 
 def test_a_bundle_says_what_it_is(bundle, bundle_dir):
-    assert bundle.judge.score_names == ("PE of log", "PE of log", "memory vacuity")
+    assert len(bundle.usual.combined.each) == len(DECIDING_PARTS)
     assert len(bundle.classes) == 14
     card = json.loads((bundle_dir / BUNDLE).read_text())
     assert card["detector"] == "scene"
@@ -59,7 +60,7 @@ def test_the_probability_of_an_action_is_the_sigmoid_where_the_memory_is_silent(
 def test_a_run_without_memory_is_judged_by_its_evidence_alone(run_dir, tmp_path):
     found = read_bundle(bundled(run_dir, tmp_path / "plain", has_memory=False))
     assert found.judge.remembered is None
-    assert found.judge.score_names == ("PE of log",)
+    assert len(found.usual.combined.each) == 1
 
 
 def test_a_changed_memory_is_calibrated_anew(copy, bundle):

@@ -136,12 +136,12 @@ def test_help_is_quick_and_names_what_matters():
 SLOWLY = """
 import sys, time
 from mule.watching.engine import finding
-scene = finding._Linker.scene
-def slow(self, sight):
+scene = finding._scene
+def slow(*parts):
     time.sleep(0.2)
-    return scene(self, sight)
+    return scene(*parts)
 if sys.argv.pop(1) == "slowly":
-    finding._Linker.scene = slow
+    finding._scene = slow
 import typer
 from mule.cli.watch import watch_videos
 typer.run(watch_videos)

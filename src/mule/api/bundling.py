@@ -52,17 +52,7 @@ class BundlePlan:
 
 
 def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Bundle:
-    """Make a bundle of a finished run and read it back.
-
-    Args:
-        plan: the run, the folder to make and its content.
-        settings: where the run's data lies now, such as `data.root=DIR`.
-        noted: receives one sentence for each longer step.
-
-    Raises:
-        BundleError: the folder exists already.
-        TooFewActors: the validation side has too few known actors to calibrate on.
-    """
+    """Make a bundle of a finished run and read it back; settings say where its data lies now (`data.root=DIR`)."""
     if plan.out.exists():
         raise BundleError(f"{plan.out}: must not exist yet; it does. Choose another name, or remove it.")
     experiment = experiment_of(plan.run_dir, settings)

@@ -26,16 +26,7 @@ def export_bundle(
     size: tuple[int, int] | None = None,
     limit: float = DEFAULT_LIMIT,
 ) -> ExportCard:
-    """Export a bundle's network for a runtime, compare it with torch on made scenes, and write it to a folder.
-
-    Args:
-        bundle: the model.
-        target: `onnx` or `openvino`.
-        out: the folder to make; it must not exist yet.
-        size: rows and columns of the clips, in pixels; None is 3 to 4, with the short side the model was
-            validated on.
-        limit: largest difference from torch that passes, relative to the largest number of the same output.
-    """
+    """Export a bundle's network, compare it with torch on made scenes, and write it; `Model.export` documents the arguments."""
     runtime = _target(target)
     return export_model(
         bundle.model, _clip_size(bundle, size), runtime, out, about=_about(bundle), limit=limit
@@ -55,10 +46,7 @@ def _clip_size(bundle: Bundle, size: tuple[int, int] | None) -> ClipSize:
     needs = bundle.needs
     if size is None:
         short_side_px = needs.short_side_px or DEFAULT_SHORT_SIDE_PX
-        rows, cols = (
-            max(1, round(side / needs.multiple_px)) * needs.multiple_px
-            for side in (short_side_px, short_side_px * 4 / 3)
-        )
+        rows, cols = needs.fitting_px(short_side_px), needs.fitting_px(short_side_px * 4 / 3)
         return needs.shape.num_frames, rows, cols
     rows, cols = size
     if rows % needs.multiple_px or cols % needs.multiple_px:

@@ -28,11 +28,7 @@ class Examples:
 
 
 def model_fingerprint(run_dir: Path) -> str:
-    """Return the SHA-256 of a run's weights, by which a memory names its model.
-
-    Raises:
-        RangeError: the run is the built-in model, which must not change.
-    """
+    """Return the SHA-256 of a run's weights, by which a memory names its model."""
     if str(run_dir) == BUILTIN and not run_dir.exists():
         raise RangeError(
             f"{run_dir}: the built-in model cannot be changed. Copy {builtin_folder()} to a folder of your own, and use "
@@ -57,9 +53,6 @@ def exemplars_in_table(
     """Return the actors of a table that an action can be taught from.
 
     Rows that do not do the action are ignored. Rows from videos of held-out actors are left out, with a note.
-
-    Raises:
-        RangeError: nobody in the table does the action, or all who do are from videos of held-out actors.
     """
     actors = seen_in_table(run_dir, examples.table, examples.videos, settings=examples.settings, doing=action)
     _note_left_out(remembered, actors.actors.places.videos(), noted)

@@ -319,7 +319,7 @@ class Model:
         places = Places.of(
             [f"{action} {number + 1}" for number in range(count)],
             torch.zeros(count, dtype=torch.float64),
-            torch.stack([row.box_xyxy_unit for row in rows]) if rows else torch.zeros(0, 4),
+            torch.stack([box for _, box in rows]) if rows else torch.zeros(0, 4),
         )
-        features = torch.cat([row.features for row in rows]) if rows else torch.zeros(0, 1)
+        features = torch.cat([each for each, _ in rows]) if rows else torch.zeros(0, 1)
         return SeenActors(features, torch.zeros(count, num_classes), places)

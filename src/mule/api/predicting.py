@@ -5,7 +5,6 @@ clip, boxes ─▶ frames the model needs ─▶ network, memory ─▶ opinions
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,20 +12,18 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
-from mule.core.records import Evidence
 from mule.detection.boxes import px_from_unit, unit_from_px
-from mule.evidence.head import opinion_from
 from mule.memory.memory import whole_features
 from mule.model import SceneBoxes, looks_of
-from mule.novelty.scores import NOVELTY_BY_KIND
 from mule.video.clips import exact
-from mule.video.transforms import clip_boxes, require_boxes, resized, short_side_size
+from mule.video.transforms import clip_boxes, require_boxes
+from mule.watching.engine.accumulating import action_opinions, box_of, novelty_scores
 from mule.watching.engine.bundle import Bundle, ClipNeeds
-from mule.watching.moments import ActionOpinion, Box, Decision, NoveltyScores, Record, SoundBox
+from mule.watching.moments import ActionOpinion, Decision, NoveltyScores, Record, SoundBox
 
 ClipArray = np.ndarray | Tensor
 BoxRows = np.ndarray | Tensor | Sequence[object]
-"""Rows of x1, y1, x2, y2; what has another shape is refused in words."""
+"""Rows of x1, y1, x2, y2; any other shape is an error."""
 
 
 class Prediction(Record):
@@ -57,79 +54,62 @@ class Prediction(Record):
         return self.decision == "novel"
 
 
-class NetworkRows(NamedTuple):
-    """What the network outputs for each box of a clip, and what a memory keeps of it."""
-
-    outputs: Float[Tensor, "people outputs"]
-    features: Float[Tensor, "people dim"]
-
-
 def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     bundle: Bundle,
     clip: ClipArray,
     boxes: BoxRows,
     *,
-    objects: BoxRows = (),
-    rate: float | None = None,
-    threshold: str = "known-95",
-    min_probability: float = 0.5,
+    objects: BoxRows,
+    rate: float | None,
+    threshold: str,
+    min_probability: float,
 ) -> list[Prediction]:
     """Predict every person of a clip; `Model.predict` documents the arguments."""
     frames = _frames(clip)
     boxes_xyxy_px, objects_xyxy_px = (_corners(each, frames) for each in (boxes, objects))
-    rows = network_rows(bundle, frames, boxes_xyxy_px, objects_xyxy_px=objects_xyxy_px, rate=rate)
-    judged = bundle.judge(*rows)
+    judged = bundle.judge(*_network_rows(bundle, frames, boxes_xyxy_px, objects_xyxy_px, rate=rate))
     p_values = bundle.usual.of_one_look(judged.ranks).p_value.clamp(0, 1).tolist()
-    scores = {
-        kind: NOVELTY_BY_KIND[kind](judged.network).value.clamp(0, 1).tolist()
-        for kind in ("pe", "ne", "pne", "belief")
-    }
+    novelties = novelty_scores(judged.network, p_values, {})
     limit = bundle.usual.threshold(threshold).value
-    opinions = _opinions(judged.together, bundle.classes)
+    opinions = action_opinions(judged.together, bundle.classes)
     return [
         Prediction(
-            box_xyxy_px=_box(boxes_xyxy_px[at]),
+            box_xyxy_px=box_of(boxes_xyxy_px[at]),
             actions=tuple(each.action for each in opinions[at] if each.probability >= min_probability),
             opinions=opinions[at],
-            novelty=NoveltyScores(
-                **{kind: values[at] for kind, values in scores.items()}, p_value=p_values[at]
-            ),
+            novelty=novelties[at],
             decision="novel" if 1 - p_values[at] > limit else "known",
         )
         for at in range(len(p_values))
     ]
 
 
-class ExampleRow(NamedTuple):
-    """What a memory keeps of one example, and where it is in its frame."""
-
-    features: Float[Tensor, "1 dim"]
-    box_xyxy_unit: Float[Tensor, " 4"]
-
-
-def example_row(bundle: Bundle, clip: ClipArray, box: Sequence[object] | np.ndarray | Tensor) -> ExampleRow:
-    """Return what a memory keeps of the person in a box of a clip."""
+def example_row(
+    bundle: Bundle, clip: ClipArray, box: Sequence[object] | np.ndarray | Tensor
+) -> tuple[Float[Tensor, "1 dim"], Float[Tensor, " 4"]]:
+    """Return what a memory keeps of the person in a box of a clip, and the box in shares of the frame."""
     frames = _frames(clip)
     boxes_xyxy_px = _corners(torch.as_tensor(box)[None], frames)
     rows, cols = frames.shape[2:]
     unit = unit_from_px(boxes_xyxy_px, width_px=cols, height_px=rows)[0].clamp(0, 1)
-    return ExampleRow(network_rows(bundle, frames, boxes_xyxy_px).features.clone(), unit)
+    _, features = _network_rows(bundle, frames, boxes_xyxy_px, torch.zeros(0, 4), rate=None)
+    return features.clone(), unit
 
 
 @torch.inference_mode()
-def network_rows(
+def _network_rows(
     bundle: Bundle,
     frames: UInt8[Tensor, "frames 3 rows cols"],
     boxes_xyxy_px: Float[Tensor, "people 4"],
+    objects_xyxy_px: Float[Tensor, "objects 4"],
     *,
-    objects_xyxy_px: Float[Tensor, "objects 4"] | None = None,
-    rate: float | None = None,
-) -> NetworkRows:
-    """Run the network on a clip with people and objects in it."""
-    pixels = _pixels(bundle.needs, frames[_chosen(len(frames), bundle.needs, rate)])
+    rate: float | None,
+) -> tuple[Float[Tensor, "people outputs"], Float[Tensor, "people dim"]]:
+    """Return what the network outputs for each person of a clip, and what a memory keeps of them."""
+    pixels = bundle.needs.pixels(frames[_chosen(len(frames), bundle.needs, rate)])
     from_size, to_size = (frames.shape[2], frames.shape[3]), (pixels.shape[3], pixels.shape[4])
     actors = _scaled(boxes_xyxy_px, from_size, to_size)
-    objects = _scaled(actors[:0] if objects_xyxy_px is None else objects_xyxy_px, from_size, to_size)
+    objects = _scaled(objects_xyxy_px, from_size, to_size)
     scene = SceneBoxes(
         actors,
         torch.zeros(len(actors), dtype=torch.int64),
@@ -138,16 +118,7 @@ def network_rows(
     )
     maps = bundle.model.backbone(pixels)
     output = bundle.model.decide([maps], scene)
-    return NetworkRows(output.outputs, whole_features(output.features, looks_of([maps], scene)))
-
-
-def _pixels(
-    needs: ClipNeeds, frames: UInt8[Tensor, "frames 3 rows cols"]
-) -> Float[Tensor, "1 3 frames fitted_rows fitted_cols"]:
-    rows, cols = frames.shape[2:]
-    if needs.short_side_px is not None:
-        frames = resized(frames, short_side_size(rows, cols, needs.short_side_px))
-    return needs.pixels(frames)
+    return output.outputs, whole_features(output.features, looks_of([maps], scene))
 
 
 def _scaled(
@@ -205,33 +176,3 @@ def _chosen(num_frames: int, needs: ClipNeeds, rate: float | None) -> Tensor:
     first = middle - step * (needs.shape.num_frames - 1) / 2
     places = [round(first + number * step) for number in range(needs.shape.num_frames)]
     return torch.tensor([min(max(place, 0), num_frames - 1) for place in places])
-
-
-def _opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[ActionOpinion, ...]]:
-    opinion = opinion_from(evidence)
-    masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
-    columns = torch.stack([each.double().clamp(0, 1) for each in masses], dim=2).tolist()
-    amounts = torch.stack([evidence.positive.double(), evidence.negative.double()], dim=2).tolist()
-    order: list[list[int]] = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
-    return [
-        tuple(_opinion(classes[at], columns[row][at], amounts[row][at]) for at in places)
-        for row, places in enumerate(order)
-    ]
-
-
-def _opinion(action: str, masses: Sequence[float], amounts: Sequence[float]) -> ActionOpinion:
-    belief, disbelief, uncertainty, probability = masses
-    return ActionOpinion(
-        action=action,
-        belief=belief,
-        disbelief=disbelief,
-        uncertainty=uncertainty,
-        probability=probability,
-        evidence_for=amounts[0],
-        evidence_against=amounts[1],
-    )
-
-
-def _box(corners: Float[Tensor, " 4"]) -> Box:
-    x1, y1, x2, y2 = corners.tolist()
-    return x1, y1, x2, y2

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
@@ -68,26 +67,9 @@ def build_memory(
     num_neighbours: int = NUM_NEIGHBOURS,
     tags: Sequence[str] = (),
 ) -> EvidenceMemory:
-    """Build a memory of training actors, seen without augmentation. Calibrate it before use.
-
-    Args:
-        actors: one row each; actors that do no known action are refused.
-        class_names: names of the labels' columns.
-        model: SHA-256 of the weights that made the features.
-        num_neighbours: k, the number of neighbours that count.
-        tags: labels that are not actions.
-
-    Raises:
-        TooFewActors: an entry has fewer than k entries from other groups.
-    """
-    _require_known(actors)
-    return _measured(
-        unit_features(actors.features).float(),
-        actors.labels.float(),
-        torch.ones(len(actors.labels)),
-        actors.places,
-        _Facts(tuple(class_names), model, num_neighbours, tuple(tags)),
-    )
+    """Build a memory of training actors, seen without augmentation. Calibrate it before use."""
+    kernel = NeighbourKernel(num_neighbours, typical_scale=1.0)  # measured below
+    return _measured(_entries(actors, tuple(class_names), kernel, model, tuple(tags)))
 
 
 def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
@@ -107,9 +89,8 @@ def calibrate(memory: EvidenceMemory, held_out: HeldOut) -> EvidenceMemory:
     labels, outputs = held_out.labels[:, columns], held_out.outputs[:, columns]
     is_known = (labels[:, memory.is_action] > 0).any(dim=1)  # a forgotten action is no longer known
     features, labels, outputs = held_out.features[is_known], labels[is_known], outputs[is_known]
-    search = EntrySearch(
-        memory.features, memory.places.group_index
-    )  # takes minutes for many entries, so it is made once
+    # takes minutes for many entries, so it is made once
+    search = EntrySearch(memory.features, memory.places.group_index)
     reach = reach_of(memory, features, search=search)
     kernel = replace(memory.kernel, reach=reach, evidence_scale=None)
     reached = replace(memory, kernel=kernel)
@@ -127,22 +108,8 @@ def add_actors(
     Actors that are remembered already (same video, time and box) are left out, and so are those from videos
     of held-out actors (`apart_from`).
     """
-    _require_known(actors)
-    return merge_memories(
-        memory,
-        EvidenceMemory(
-            features=unit_features(actors.features).float(),
-            labels=actors.labels.float(),
-            counts=torch.ones(len(actors.labels)),
-            scales=torch.ones(len(actors.labels)),  # merging measures them
-            places=actors.places,
-            class_names=memory.class_names,
-            kernel=memory.kernel,
-            model=memory.model,
-            tags=memory.tags,
-        ),
-        held_out=held_out,
-    )
+    entries = _entries(actors, memory.class_names, memory.kernel, memory.model, memory.tags)
+    return merge_memories(memory, entries, held_out=held_out)
 
 
 def merge_memories(
@@ -172,13 +139,16 @@ def merge_memories(
     known_places = set(identities(first.places))
     is_new = torch.tensor([each not in known_places for each in identities(second.places)], dtype=torch.bool)
     is_new &= apart_from(held_out, second.places.videos())
-    places = joined_places(first.places, second.places[is_new])
+    new = second.at(is_new)
     return _measured(
-        torch.cat([first.features, second.features[is_new]]),
-        torch.cat([first.labels, second.labels[is_new][:, columns]]),
-        torch.cat([first.counts, second.counts[is_new]]),
-        places,
-        _Facts(first.class_names, first.model, first.kernel.num_neighbours, first.tags),
+        replace(
+            first,
+            features=torch.cat([first.features, new.features]),
+            labels=torch.cat([first.labels, new.labels[:, columns]]),
+            counts=torch.cat([first.counts, new.counts]),
+            scales=torch.cat([first.scales, new.scales]),
+            places=joined_places(first.places, new.places),
+        )
     )
 
 
@@ -193,25 +163,15 @@ def without_action(memory: EvidenceMemory, class_name: str) -> EvidenceMemory:
         raise RangeError(
             f"a memory must keep an action; '{class_name}' is the only one. Remove the file to remember nothing."
         )
-    rows = torch.nonzero((memory.labels[:, kept & memory.is_action] > 0).any(dim=1)).flatten()
+    entries = memory.at((memory.labels[:, kept & memory.is_action] > 0).any(dim=1))
     names, tags = (
         tuple(name for name in some if name != class_name) for some in (memory.class_names, memory.tags)
     )
-    return _measured(
-        memory.features[rows],
-        memory.labels[rows][:, kept],
-        memory.counts[rows],
-        memory.places[rows],
-        _Facts(names, memory.model, memory.kernel.num_neighbours, tags),
-    )
+    return _measured(replace(entries, labels=entries.labels[:, kept], class_names=names, tags=tags))
 
 
 def known_among(actors: SeenActors, memory: EvidenceMemory, *, source: object = "examples") -> SeenActors:
-    """Return the actors that do a remembered action; a tag is none. Errors name the `source` of the actors.
-
-    Raises:
-        RangeError: nobody does.
-    """
+    """Return the actors that do a remembered action; a tag is none. Errors name the `source` of the actors."""
     is_known = (actors.labels[:, memory.is_action] > 0).any(dim=1)
     if not is_known.any():
         raise RangeError(
@@ -221,11 +181,7 @@ def known_among(actors: SeenActors, memory: EvidenceMemory, *, source: object = 
 
 
 def usable_among(actors: SeenActors, held_out: HeldOut | None, *, source: object = "examples") -> SeenActors:
-    """Return the actors from videos that no held-out actor is from (`apart_from`). Errors name their `source`.
-
-    Raises:
-        RangeError: there are none.
-    """
+    """Return the actors from videos that no held-out actor is from (`apart_from`). Errors name their `source`."""
     is_apart = apart_from(held_out, actors.places.videos())
     if not is_apart.any():
         raise RangeError(
@@ -264,32 +220,26 @@ def _require_known(actors: SeenActors) -> None:
         )
 
 
-class _Facts(NamedTuple):
-    """Everything about a memory except its entries."""
-
-    class_names: tuple[str, ...]
-    model: str
-    num_neighbours: int
-    tags: tuple[str, ...]
-
-
-def _measured(
-    features: Tensor, labels: Tensor, counts: Tensor, places: Places, facts: _Facts
+def _entries(
+    actors: SeenActors,
+    class_names: tuple[str, ...],
+    kernel: NeighbourKernel,
+    model: str,
+    tags: tuple[str, ...],
 ) -> EvidenceMemory:
-    """Return a memory with the scales of its entries measured."""
-    scales = entry_scales(features, places.group_index, num_neighbours=facts.num_neighbours)
+    """Return a memory with an entry for each actor, whose scales are still to be measured."""
+    _require_known(actors)
+    ones = torch.ones(len(actors.labels))
+    features, labels = unit_features(actors.features).float(), actors.labels.float()
+    return EvidenceMemory(features, labels, ones, ones, actors.places, class_names, kernel, model, tags)
+
+
+def _measured(memory: EvidenceMemory) -> EvidenceMemory:
+    """Return the memory with the scales of its entries measured, not calibrated."""
+    num_neighbours = memory.kernel.num_neighbours
+    scales = entry_scales(memory.features, memory.places.group_index, num_neighbours=num_neighbours)
     typical = scales.median().item() if len(scales) else 1.0
-    return EvidenceMemory(
-        features,
-        labels,
-        counts,
-        scales,
-        places,
-        facts.class_names,
-        NeighbourKernel(facts.num_neighbours, typical),
-        facts.model,
-        facts.tags,
-    )
+    return replace(memory, scales=scales, kernel=NeighbourKernel(num_neighbours, typical))
 
 
 def identities(places: Places) -> list[tuple[object, ...]]:

@@ -45,11 +45,7 @@ def naming(path: Path) -> Generator[None]:
 
 
 def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
-    """Return the file to write a memory to: a new one, or the one that changes. Call it before computing anything.
-
-    Raises:
-        MemoryFileError: another file is there, or its folder does not exist.
-    """
+    """Return the file to write a memory to: a new one, or the one that changes. Call it before computing anything."""
     if instead_of is not None and (out is None or (out.exists() and out.samefile(instead_of))):
         return instead_of
     if out is None:
@@ -66,11 +62,7 @@ def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
 
 
 def write_memory(path: Path, remembered: Remembered) -> None:
-    """Write a memory; if that fails, the old file stays as it was.
-
-    Raises:
-        MemoryFileError: the disk is full, or the file may not be written.
-    """
+    """Write a memory; if that fails, the old file stays as it was."""
     memory, held_out = remembered.memory, remembered.held_out
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(remembered).items()}
     card = {

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -162,6 +162,17 @@ class EvidenceMemory:
         """Return the number of entries, which may be zero."""
         return len(self.features)
 
+    def at(self, rows: Shaped[Tensor, " chosen"]) -> "EvidenceMemory":
+        """Return the memory with some of its entries."""
+        return replace(
+            self,
+            features=self.features[rows],
+            labels=self.labels[rows],
+            counts=self.counts[rows],
+            scales=self.scales[rows],
+            places=self.places[rows],
+        )
+
     @property
     def dim(self) -> int:
         """The length of a feature."""
@@ -249,18 +260,25 @@ def _wrong_boxes(boxes: Float[Tensor, "actors 4"]) -> Shaped[Tensor, " actors"]:
     return ~((x1 >= 0) & (y1 >= 0) & (x2 <= 1) & (y2 <= 1) & (x1 < x2) & (y1 < y2))
 
 
+def shape_misfits(record: object, expected: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """Say which parts of a record are not float32 of the expected shape."""
+    for name, shape in expected.items():
+        tensor = getattr(record, name)
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+            yield f"{name} must be float32 {shape}, got {tensor.dtype} {tuple(tensor.shape)}"
+
+
 def _misfits(memory: EvidenceMemory) -> Iterator[str]:
     entries, classes = len(memory.features), len(memory.class_names)
-    dim = memory.features.shape[-1]
-    for name, expected in (
-        ("features", (entries, dim)),
-        ("labels", (entries, classes)),
-        ("counts", (entries,)),
-        ("scales", (entries,)),
-    ):
-        tensor = getattr(memory, name)
-        if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
-            yield f"{name} must be float32 {expected}, got {tensor.dtype} {tuple(tensor.shape)}"
+    yield from shape_misfits(
+        memory,
+        {
+            "features": (entries, memory.features.shape[-1]),
+            "labels": (entries, classes),
+            "counts": (entries,),
+            "scales": (entries,),
+        },
+    )
     if len(memory.places) != entries:
         yield f"places must be {entries}, got {len(memory.places)}"
     if len(set(memory.class_names)) != classes or not all(memory.class_names):

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mule.core.errors import RangeError, ShapeError, TooFewActors
-from mule.core.records import Evidence, Novelty, Opinion, at_least_single
+from mule.core.errors import ShapeError, TooFewActors
+from mule.core.records import Evidence, Novelty, at_least_single
 from mule.evidence.head import beta_parameters
 from mule.memory.memory import EvidenceMemory
 from mule.memory.search import NO_ENTRY, Weighed, require_entries_of
@@ -89,18 +89,6 @@ def best_evidence_scale(
     return EVIDENCE_SCALES[int(torch.stack(losses).argmin())]
 
 
-def discounted(opinion: Opinion, trust: Float[Tensor, " actors"]) -> Opinion:
-    """Discount an opinion by trust t: belief and disbelief are multiplied by t, uncertainty takes the rest.
-
-    Full trust changes nothing; without trust the opinion is vacuous.
-    """
-    if ((trust < 0) | (trust > 1) | trust.isnan()).any():
-        raise RangeError("trust must lie from 0 to 1; pass Weighed.trust.")
-    share = trust.to(opinion.belief)[:, None]
-    belief, disbelief = share * opinion.belief, share * opinion.disbelief
-    return Opinion(belief, disbelief, uncertainty=1 - belief - disbelief, base_rate=opinion.base_rate)
-
-
 def discounted_evidence_novelty(
     log_evidence: Float[Tensor, "actors classes"], log_trust: Float[Tensor, " actors"]
 ) -> Novelty:
@@ -151,9 +139,6 @@ class Reason:
     box_xyxy_unit: tuple[float, float, float, float]
     actions: Mapping[str, float]
     """Its actions; values below 1 if the entry stands for several actors that differ."""
-    num_actors: float
-    """The number of actors the entry stands for; the place is that of the most typical one."""
-    weight: float
     distance: float
 
 
@@ -163,20 +148,17 @@ def reasons(memory: EvidenceMemory, weighed: Weighed, *, at_most: int | None = N
     near = weighed.neighbours
     return [
         [
-            _reason(memory, entry, weight=weight, distance=distance)
-            for entry, weight, distance in zip(entries, weights, distances, strict=True)
+            _reason(memory, entry, distance)
+            for entry, distance in zip(entries, distances, strict=True)
             if entry != NO_ENTRY
         ]
-        for entries, weights, distances in zip(
-            near.index[:, :at_most].tolist(),
-            weighed.weight[:, :at_most].tolist(),
-            near.distance[:, :at_most].tolist(),
-            strict=True,
+        for entries, distances in zip(
+            near.index[:, :at_most].tolist(), near.distance[:, :at_most].tolist(), strict=True
         )
     ]
 
 
-def _reason(memory: EvidenceMemory, entry: int, *, weight: float, distance: float) -> Reason:
+def _reason(memory: EvidenceMemory, entry: int, distance: float) -> Reason:
     places = memory.places
     x1, y1, x2, y2 = places.boxes_xyxy_unit[entry].tolist()
     labels, time_s = memory.labels[entry].tolist(), places.time_s[entry].item()
@@ -185,7 +167,5 @@ def _reason(memory: EvidenceMemory, entry: int, *, weight: float, distance: floa
         time_s=None if math.isnan(time_s) else time_s,
         box_xyxy_unit=(x1, y1, x2, y2),
         actions={name: label for name, label in zip(memory.class_names, labels, strict=True) if label > 0},
-        num_actors=memory.counts[entry].item(),
-        weight=weight,
         distance=distance,
     )

@@ -1,7 +1,7 @@
 """Find the k nearest entries of a memory, and weigh them.
 
-Search is exact in torch; above a million entries it uses an inverted file (faiss), whose recall can be
-measured. Weights have a local geometric bandwidth; their mean is the trust in an actor.
+Search is exact in torch; above a million entries it uses an inverted file (faiss), whose recall
+`bench/searching.py` measures. Weights have a local geometric bandwidth; their mean is the trust in an actor.
 """
 
 import math
@@ -40,8 +40,6 @@ class Neighbours:
     index: Int64[Tensor, "actors neighbours"]
     distance: Float[Tensor, "actors neighbours"]
     """Between points of the unit sphere: 0 to 2."""
-    method: Method
-    """How they were found; only ``"exact"`` misses no nearer entry."""
 
 
 class EntrySearch:
@@ -72,7 +70,7 @@ class EntrySearch:
         self.features = features
         self.group_index = group_index
         self.method: Method = method or ("exact" if len(features) <= MOST_EXACT else "inverted_file")
-        self._cells = None if self.method == "exact" else _inverted_file(features, share_probed)
+        self._cells: Any = None if self.method == "exact" else _inverted_file(features, share_probed)
         self._largest_group = int(torch.bincount(group_index).max()) if len(group_index) else 0
 
     def nearest(
@@ -82,13 +80,7 @@ class EntrySearch:
         *,
         excluding: Int[Tensor, " actors"] | None = None,
     ) -> Neighbours:
-        """Return the nearest entries of each actor.
-
-        Args:
-            queries: features on the unit sphere, or zeros.
-            num_neighbours: number of entries per actor.
-            excluding: the group of each actor, whose entries do not count.
-        """
+        """Return the nearest entries of each actor; entries of its group in `excluding` do not count."""
         if num_neighbours < 1:
             raise RangeError(f"num_neighbours must be at least 1; got {num_neighbours}.")
         if queries.shape[1] != self.features.shape[1]:
@@ -104,7 +96,7 @@ class EntrySearch:
             own = None if excluding is None else excluding[rows]
             blocks.append(self._ordered(queries[rows], found(queries[rows], num_neighbours, own)))
         index, distance = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-        return Neighbours(index, distance, self.method)
+        return Neighbours(index, distance)
 
     def _queries_at_once(self, num_neighbours: int) -> int:
         """Return how many queries fit in memory: exact search holds a cosine per entry, an inverted file only its results."""
@@ -127,7 +119,7 @@ class EntrySearch:
     ) -> Int64[Tensor, "actors k"]:
         wanted = num_neighbours + (0 if excluding is None else self._largest_group)
         wanted = min(wanted, len(self.features))
-        _, found = _require_cells(self._cells).search(queries.float().contiguous().numpy(), wanted)
+        _, found = self._cells.search(queries.float().contiguous().numpy(), wanted)
         index = torch.from_numpy(found)
         if excluding is not None:
             index = _kept_first(index, (index == NO_ENTRY) | (self.group_index[index] == excluding[:, None]))
@@ -144,17 +136,6 @@ class EntrySearch:
             distance[is_there, column] = (queries[is_there].double() - near).norm(dim=1)
         distance, order = distance.sort(dim=1, stable=True)
         return index.gather(1, order), distance.to(self.features.dtype)
-
-
-def recall(search: EntrySearch, queries: Float[Tensor, "actors dim"], *, num_neighbours: int = 20) -> float:
-    """Return the share of the true nearest entries of these actors that a search finds."""
-    if len(queries) == 0:
-        raise RangeError("recall must be measured on at least one actor; got none.")
-    truly = EntrySearch(search.features, search.group_index, method="exact").nearest(queries, num_neighbours)
-    found = search.nearest(queries, num_neighbours)
-    is_found = (truly.index[:, :, None] == found.index[:, None, :]).any(dim=2)
-    is_there = truly.index != NO_ENTRY
-    return (is_found & is_there).sum().item() / max(1, int(is_there.sum()))
 
 
 def _padded(index: Int64[Tensor, "actors found"], width: int) -> Int64[Tensor, "actors k"]:
@@ -186,11 +167,6 @@ def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) 
     return cells
 
 
-def _require_cells(cells: Any) -> Any:  # noqa: ANN401 - faiss has no types
-    assert cells is not None  # noqa: S101 - an inverted file was built at construction
-    return cells
-
-
 @dataclass(frozen=True)
 class Weighed:
     """The k nearest entries of each actor and the weight of each, w = exp(−d² / (ρ·s·s̄)).
@@ -218,36 +194,21 @@ class Weighed:
 
 
 def weigh(
-    memory: EvidenceMemory,
-    features: Float[Tensor, "actors dim"],
-    *,
-    excluding: Int[Tensor, " actors"] | None = None,
-    search: EntrySearch | None = None,
+    memory: EvidenceMemory, features: Float[Tensor, "actors dim"], *, search: EntrySearch | None = None
 ) -> Weighed:
-    """Find the nearest entries of each actor, and weigh them.
-
-    Args:
-        memory: a calibrated memory.
-        features: what the memory keeps of each actor, of any length.
-        excluding: the group of each actor as `memory.places` numbers them, whose entries do not count.
-        search: an index over this memory; by default one is made for this call.
-    """
+    """Find the nearest entries of each actor in a calibrated memory, and weigh them."""
     kernel = memory.kernel
-    neighbours = nearest(memory, features, excluding=excluding, search=search)
+    neighbours = nearest(memory, features, search=search)
     bandwidth = kernel.calibrated_reach() * _scale_of(memory, neighbours) * kernel.typical_scale
     return Weighed(neighbours, -neighbours.distance.square() / bandwidth)
 
 
 def nearest(
-    memory: EvidenceMemory,
-    features: Float[Tensor, "actors dim"],
-    *,
-    excluding: Int[Tensor, " actors"] | None = None,
-    search: EntrySearch | None = None,
+    memory: EvidenceMemory, features: Float[Tensor, "actors dim"], *, search: EntrySearch | None = None
 ) -> Neighbours:
     """Return the k nearest entries of each actor, k being that of the memory's kernel."""
     search = search or EntrySearch(memory.features, memory.places.group_index)
-    return search.nearest(unit_features(features), memory.kernel.num_neighbours, excluding=excluding)
+    return search.nearest(unit_features(features), memory.kernel.num_neighbours)
 
 
 def memory_vacuity_novelty(weighed: Weighed) -> Novelty:

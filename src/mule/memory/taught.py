@@ -14,7 +14,13 @@ from torch import Tensor
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.core.records import Evidence
-from mule.memory.memory import EvidenceMemory, require_fingerprint, require_same_model, unit_features
+from mule.memory.memory import (
+    EvidenceMemory,
+    require_fingerprint,
+    require_same_model,
+    shape_misfits,
+    unit_features,
+)
 from mule.memory.opinion import for_classes, memory_evidence
 from mule.memory.search import Weighed
 
@@ -39,7 +45,13 @@ class HeldOut:
 
     def __post_init__(self) -> None:
         require_fingerprint(self.model)
-        problems = list(_misfits(self))
+        actors, classes = len(self.features), len(self.class_names)
+        expected = {
+            "features": (actors, self.features.shape[-1]),
+            "outputs": (actors, classes),
+            "labels": (actors, classes),
+        }
+        problems = list(shape_misfits(self, expected))
         if problems:
             raise ShapeError(f"held-out actors must have consistent parts: {'; '.join(problems)}.")
         if not (torch.isfinite(self.features).all() and torch.isfinite(self.outputs).all()):
@@ -68,18 +80,6 @@ def apart_from(held_out: HeldOut | None, videos: Sequence[str]) -> Bool[Tensor, 
     """
     taken = set[str]() if held_out is None else set(held_out.videos or ())
     return torch.tensor([video not in taken for video in videos], dtype=torch.bool)
-
-
-def _misfits(held_out: HeldOut) -> Iterator[str]:
-    actors, classes = len(held_out.features), len(held_out.class_names)
-    for name, expected in (
-        ("features", (actors, held_out.features.shape[-1])),
-        ("outputs", (actors, classes)),
-        ("labels", (actors, classes)),
-    ):
-        tensor = getattr(held_out, name)
-        if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
-            yield f"{name} must be float32 {expected}, got {tensor.dtype} {tuple(tensor.shape)}"
 
 
 SHARPNESS = 2.0

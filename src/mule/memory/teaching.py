@@ -42,10 +42,6 @@ def teach_action(
         exemplars: actors that do the action, with labels for the actions remembered so far (0 if not done).
         class_name: name of the new action.
         seed: random seed for choosing the negatives.
-
-    Raises:
-        RangeError: the action is known already.
-        NotFitted: the memory is not calibrated, or has no held-out actors.
     """
     require_new(remembered, class_name)
     _require_teachable(remembered.memory, exemplars)
@@ -255,16 +251,7 @@ def _taken_out(memory: EvidenceMemory, exemplars: SeenActors) -> tuple[EvidenceM
     labels = exemplars.labels.float().clone()
     for entry in torch.nonzero(is_exemplar).flatten().tolist():
         labels[found[entry]] = torch.maximum(labels[found[entry]], memory.labels[entry])
-    kept = ~is_exemplar
-    smaller = replace(
-        memory,
-        features=memory.features[kept],
-        labels=memory.labels[kept],
-        counts=memory.counts[kept],
-        scales=memory.scales[kept],
-        places=memory.places[kept],
-    )
-    return smaller, replace(exemplars, labels=labels)
+    return memory.at(~is_exemplar), replace(exemplars, labels=labels)
 
 
 def _require_teachable(memory: EvidenceMemory, exemplars: SeenActors) -> None:
@@ -293,10 +280,8 @@ def _mean_rate(memory: EvidenceMemory) -> float:
 
 
 def _with_exemplars(memory: EvidenceMemory, exemplars: SeenActors, class_name: str) -> EvidenceMemory:
-    features, places = (
-        unit_features(exemplars.features).float(),
-        joined_places(memory.places, exemplars.places),
-    )
+    features = unit_features(exemplars.features).float()
+    places = joined_places(memory.places, exemplars.places)
     count = len(features)
     old_groups, new_groups = places.group_index.split([len(memory), count])
     search = EntrySearch(memory.features, old_groups)

@@ -40,7 +40,6 @@ from mule.stage.plans import (
     draw_props,
     draw_scene,
     generator,
-    is_pair_action,
     pair_distance,
     passing,
 )
@@ -59,24 +58,30 @@ _MAX_DRAWS = 40
 
 
 @dataclass(frozen=True)
-class ClipRecipe:
-    """Everything that a clip of the benchmark depends on, except its number."""
+class StageSet:
+    """Clips of one split and role. Clip i depends only on i and these values, except `num_clips`."""
 
     split: str = "A"
     role: str = "train"
     seed: int = 0
-    scenes: str = "biased"
+    scenes: str | None = None
+    """uniform, biased or counter; None is biased for training, otherwise uniform."""
+    num_clips: int | None = None
+    """None uses the size of the benchmark: 2000, 300 or 400."""
     bias: float = 0.95
+    size: Size = (96, 128)
     num_frames: int = CLIP_FRAMES
-    aspect: float = ASPECT
 
     def __post_init__(self) -> None:
         stage_split(self.split)
+        check_size(self.size)
         problems = []
         if self.role not in ROLE_CLIPS:
             problems.append(f"role must be train, val or test; got '{self.role}'")
-        if self.scenes not in ("uniform", "biased", "counter"):
+        if self.scene_mode not in ("uniform", "biased", "counter"):
             problems.append(f"scenes must be uniform, biased or counter; got '{self.scenes}'")
+        if self.num_clips is not None and self.num_clips < 0:
+            problems.append(f"num_clips must not be negative; got {self.num_clips}")
         if not 0 <= self.bias <= 1:
             problems.append(f"bias must be from 0 to 1; got {self.bias}")
         if self.seed < 0:
@@ -86,43 +91,83 @@ class ClipRecipe:
         if problems:
             raise RangeError(f"{'; '.join(problems)}.")
 
+    def __len__(self) -> int:
+        return ROLE_CLIPS[self.role] if self.num_clips is None else self.num_clips
 
-def default_scenes(role: str) -> str:
-    """Return the default scene mode of a role: biased for training, otherwise uniform."""
-    return "biased" if role == "train" else "uniform"
+    @property
+    def scene_mode(self) -> str:
+        """How scenes are chosen."""
+        return self.scenes or ("biased" if self.role == "train" else "uniform")
 
+    @property
+    def classes(self) -> StageSplit:
+        """Known and novel actions."""
+        return stage_split(self.split)
 
-def plan_clip(recipe: ClipRecipe, index: int) -> Plan:
-    """Return the plan of clip `index`; it does not depend on the number of clips, nor its actors on the scene mode."""
-    key = (recipe.split, recipe.role, recipe.seed, index)
-    rng = generator(*key, "actors", recipe.bias)
-    theme = SCENE_KINDS[rng.integers(len(SCENE_KINDS))] if rng.random() < recipe.bias else None
-    casts = _draw_casts(rng, recipe, theme)
-    actors = _placed(rng, casts, recipe)
-    plan = Plan(
-        num_frames=recipe.num_frames,
-        aspect=recipe.aspect,
-        scene=draw_scene(rng, "gym"),
-        actors=actors,
-        props=draw_props(rng, recipe.aspect),
-        gain=float(rng.uniform(0.86, 1.1)),
-        noise=float(rng.uniform(2.0, 5.0)),
-        noise_seed=int(rng.integers(2**31)),
-    )
-    scene_rng = generator(*key, "scene", recipe.scenes)
-    labels = [name for actor in actors for name in actor.segments[0].actions]
-    return plan.in_scene(draw_scene(scene_rng, _draw_scene_kind(scene_rng, recipe, labels, theme)))
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything that the pixels depend on, as plain values."""
+        return {
+            "version": STAGE_VERSION,
+            "split": self.split,
+            "role": self.role,
+            "seed": self.seed,
+            "scenes": self.scene_mode,
+            "bias": self.bias,
+            "num_clips": len(self),
+            "num_frames": self.num_frames,
+            "rows": self.size[0],
+            "cols": self.size[1],
+        }
+
+    @property
+    def name(self) -> str:
+        """Name for files, unique to the parameters."""
+        text = json.dumps(self.parameters, sort_keys=True, separators=(",", ":"))
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"{STAGE_VERSION}-{self.split}-{self.role}-{self.scene_mode}-{key}"
+
+    def plan(self, index: int) -> Plan:
+        """Return the plan of clip `index`; it does not depend on the number of clips, nor its actors on the scene mode.
+
+        Raises:
+            IndexError: there is no clip of this number.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"clip must be from 0 to {len(self) - 1}; got {index}.")
+        key = (self.split, self.role, self.seed, index)
+        rng = generator(*key, "actors", self.bias)
+        theme = SCENE_KINDS[rng.integers(len(SCENE_KINDS))] if rng.random() < self.bias else None
+        casts = _draw_casts(rng, self, theme)
+        actors = _placed(rng, casts, duration_s=self.num_frames / FRAME_RATE)
+        labels = [name for actor in actors for name in actor.segments[0].actions]
+        draw_scene(rng, "gym")  # every later number of this version was drawn after a scene
+        scene_rng = generator(*key, "scene", self.scene_mode)
+        return Plan(
+            num_frames=self.num_frames,
+            aspect=ASPECT,
+            scene=draw_scene(scene_rng, _draw_scene_kind(scene_rng, self, labels, theme)),
+            actors=actors,
+            props=draw_props(rng, ASPECT),
+            gain=float(rng.uniform(0.86, 1.1)),
+            noise=float(rng.uniform(2.0, 5.0)),
+            noise_seed=int(rng.integers(2**31)),
+        )
+
+    def clip(self, index: int) -> StageClip:
+        """Render a clip with its ground truth."""
+        return render(self.plan(index), self.size)
 
 
 def _draw_scene_kind(
-    rng: np.random.Generator, recipe: ClipRecipe, labels: list[str], theme: SceneKind | None
+    rng: np.random.Generator, clips: StageSet, labels: list[str], theme: SceneKind | None
 ) -> SceneKind:
     counts = Counter(scene for name in labels for scene in ACTIONS[name].homes)
     fitting: list[SceneKind]
-    if recipe.scenes == "counter":
+    if clips.scene_mode == "counter":
         fewest = min(counts[scene] for scene in SCENE_KINDS)
         fitting = [scene for scene in SCENE_KINDS if counts[scene] == fewest]
-    elif recipe.scenes == "uniform" or (recipe.role == "train" and theme is None):
+    elif clips.scene_mode == "uniform" or (clips.role == "train" and theme is None):
         fitting = list(SCENE_KINDS)
     elif theme is not None:
         fitting = [theme]
@@ -132,27 +177,27 @@ def _draw_scene_kind(
 
 
 def _draw_casts(
-    rng: np.random.Generator, recipe: ClipRecipe, theme: SceneKind | None
+    rng: np.random.Generator, clips: StageSet, theme: SceneKind | None
 ) -> list[list[tuple[str, ...]]]:
     """Draw the actions of all actors: one entry per single actor or pair."""
     room = int(rng.choice(_NUM_ACTORS, p=_NUM_ACTORS_SHARE))
     casts: list[list[tuple[str, ...]]] = []
     while room > 0:
-        pool = _draw_pool(rng, recipe, theme)
+        pool = _draw_pool(rng, clips, theme)
         actions = draw_actions(rng, pool, may_pair=room > 1)
         casts.append([actions])
-        if is_pair_action(actions):
-            pair = next(name for name in actions if ACTIONS[name].group == "pair")
+        pair = next((name for name in actions if ACTIONS[name].group == "pair"), None)
+        if pair is not None:
             casts[-1].append(_draw_more(rng, (pair,), pool))
         room -= len(casts[-1])
     return casts
 
 
-def _draw_pool(rng: np.random.Generator, recipe: ClipRecipe, theme: SceneKind | None) -> tuple[str, ...]:
+def _draw_pool(rng: np.random.Generator, clips: StageSet, theme: SceneKind | None) -> tuple[str, ...]:
     """Draw an actor's possible actions: known, or all novel for half of the test actors; with the theme as a home."""
-    split = stage_split(recipe.split)
+    split = stage_split(clips.split)
     pool = split.known
-    if recipe.role == "test":
+    if clips.role == "test":
         pool = split.z2 if rng.random() < 0.5 else split.z3
     return tuple(name for name in pool if theme is None or theme in ACTIONS[name].homes)
 
@@ -175,37 +220,36 @@ def _draw_more(rng: np.random.Generator, actions: tuple[str, ...], pool: tuple[s
 
 
 def _placed(
-    rng: np.random.Generator, casts: list[list[tuple[str, ...]]], recipe: ClipRecipe
+    rng: np.random.Generator, casts: list[list[tuple[str, ...]]], *, duration_s: float
 ) -> tuple[ActorPlan, ...]:
     """Place the actors at random; nearer ones may partly cover others."""
     actors: list[ActorPlan] = []
-    for cast, middle_x in zip(casts, _draw_places(rng, casts, recipe.aspect), strict=True):
-        actors += _cast(rng, cast, middle_x, len(actors), recipe)
+    for cast, middle_x in zip(casts, _draw_places(rng, casts), strict=True):
+        actors += _cast(rng, cast, middle_x, len(actors), duration_s)
     return tuple(actors)
 
 
-def _draw_places(rng: np.random.Generator, casts: list[list[tuple[str, ...]]], aspect: float) -> list[float]:
+def _draw_places(rng: np.random.Generator, casts: list[list[tuple[str, ...]]]) -> list[float]:
     """Draw the middle place of each actor or pair: the first draw with room for all, or the best of many."""
     halves = [pair_distance(cast[0], _MIDDLE_LANE) / 2 if len(cast) == 2 else 0.0 for cast in casts]
     best: tuple[float, list[float]] = (-1.0, [])
     for _ in range(_MAX_DRAWS):
-        places = [float(rng.uniform(_MARGIN + half, aspect - _MARGIN - half)) for half in halves]
+        places = [float(rng.uniform(_MARGIN + half, ASPECT - _MARGIN - half)) for half in halves]
         taken = [
             place + side * half
             for place, half in zip(places, halves, strict=True)
             for side in ((-1, 1) if half else (0,))
         ]
         gaps = np.diff(np.sort(taken))
-        best = max(best, (float(gaps.min()) if len(gaps) else aspect, places))
+        best = max(best, (float(gaps.min()) if len(gaps) else ASPECT, places))
         if best[0] >= _LEAST_GAP:
             break
     return best[1]
 
 
 def _cast(
-    rng: np.random.Generator, cast: list[tuple[str, ...]], middle_x: float, first_id: int, recipe: ClipRecipe
+    rng: np.random.Generator, cast: list[tuple[str, ...]], middle_x: float, first_id: int, duration_s: float
 ) -> list[ActorPlan]:
-    duration_s = recipe.num_frames / FRAME_RATE
     actors = [draw_actor(rng, first_id + number) for number in range(len(cast))]
     if len(cast) == 1:
         heading = draw_heading(rng, looks_left=bool(rng.random() < 0.5), has_partner=False)
@@ -223,89 +267,5 @@ def _cast(
     return placed
 
 
-@dataclass(frozen=True)
-class StageSet:
-    """Clips of one split and role. Clip i depends only on i and these values, except `num_clips`."""
-
-    split: str = "A"
-    role: str = "train"
-    seed: int = 0
-    scenes: str | None = None
-    """uniform, biased or counter; None is biased for training, otherwise uniform."""
-    num_clips: int | None = None
-    """None uses the size of the benchmark: 2000, 300 or 400."""
-    bias: float = 0.95
-    size: Size = (96, 128)
-    num_frames: int = CLIP_FRAMES
-
-    def __post_init__(self) -> None:
-        check_size(self.size)
-        if self.num_clips is not None and self.num_clips < 0:
-            raise RangeError(f"num_clips must not be negative; got {self.num_clips}.")
-        _ = self.recipe
-
-    def __len__(self) -> int:
-        return ROLE_CLIPS[self.role] if self.num_clips is None else self.num_clips
-
-    @property
-    def recipe(self) -> ClipRecipe:
-        """Recipe of the plans."""
-        return ClipRecipe(
-            split=self.split,
-            role=self.role,
-            seed=self.seed,
-            scenes=self.scenes or default_scenes(self.role),
-            bias=self.bias,
-            num_frames=self.num_frames,
-        )
-
-    @property
-    def classes(self) -> StageSplit:
-        """Known and novel actions."""
-        return stage_split(self.split)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Everything that the pixels depend on, as plain values."""
-        recipe = self.recipe
-        return {
-            "version": STAGE_VERSION,
-            "split": recipe.split,
-            "role": recipe.role,
-            "seed": recipe.seed,
-            "scenes": recipe.scenes,
-            "bias": recipe.bias,
-            "num_clips": len(self),
-            "num_frames": recipe.num_frames,
-            "rows": self.size[0],
-            "cols": self.size[1],
-        }
-
-    @property
-    def name(self) -> str:
-        """Name for files, unique to the parameters."""
-        text = json.dumps(self.parameters, sort_keys=True, separators=(",", ":"))
-        key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return f"{STAGE_VERSION}-{self.split}-{self.role}-{self.recipe.scenes}-{key}"
-
-    def plan(self, index: int) -> Plan:
-        """Return the plan of a clip.
-
-        Raises:
-            IndexError: there is no clip of this number.
-        """
-        if not 0 <= index < len(self):
-            raise IndexError(f"clip must be from 0 to {len(self) - 1}; got {index}.")
-        return plan_clip(self.recipe, index)
-
-    def clip(self, index: int) -> StageClip:
-        """Render a clip with its ground truth."""
-        return render(self.plan(index), self.size)
-
-
 OnRendered = Callable[[int, int], None]
 """Called with the number of finished items and of all items."""
-
-
-def silent(num_done: int, num_all: int) -> None:
-    """Ignore progress."""

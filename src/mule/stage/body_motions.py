@@ -15,6 +15,7 @@ from mule.stage.poses import (
     sine,
     smooth,
     with_arm,
+    with_arms,
     with_foot,
     with_trunk,
     within,
@@ -183,9 +184,7 @@ def push_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     for side in (LEFT, RIGHT):
         forwards, upwards, toes = _step(turns + 0.5 * side, stride=0.14, lift=0.05, stance=0.66)
         pose = with_foot(pose, side, (forwards - 0.26, 0.05, upwards), toes - 0.25)
-    for side in arms:
-        pose = with_arm(pose, side, (0.25 + 0.012 * surge, -0.01, -0.20), (-0.2, 0.8, -0.8))
-    return pose
+    return with_arms(pose, arms, (0.25 + 0.012 * surge, -0.01, -0.20), (-0.2, 0.8, -0.8))
 
 
 def hopping_apart(pose: Pose, beat: Beat) -> Pose:

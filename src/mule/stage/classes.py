@@ -11,7 +11,7 @@ strong hint about the actions, but never identifies one: any two actions share a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mule.core.errors import RangeError
 
@@ -22,15 +22,7 @@ Group = Literal["body", "arms", "object", "pair"]
 SplitName = Literal["A", "B", "C"]
 SceneKind = Literal["brick_wall", "meadow", "dunes", "sea_shore", "night_street", "gym", "snow_forest"]
 
-SCENE_KINDS: tuple[SceneKind, ...] = (
-    "brick_wall",
-    "meadow",
-    "dunes",
-    "sea_shore",
-    "night_street",
-    "gym",
-    "snow_forest",
-)
+SCENE_KINDS: tuple[SceneKind, ...] = get_args(SceneKind)
 
 _LINE = (0, 1, 3)
 """Every difference of two scenes, modulo seven, occurs once among these: the lines of the Fano plane."""
@@ -111,19 +103,15 @@ class StageSplit:
 
 
 def stage_split(name: str) -> StageSplit:
-    """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once.
-
-    Raises:
-        RangeError: there is no split of that name.
-    """
-    names = [tuple(action.name for action in column) for column in _COLUMNS]
+    """Return split A, B or C. Each split rotates the roles of the columns, so each action is novel exactly once."""
+    first, second, third = (tuple(action.name for action in column) for column in _COLUMNS)
     match name:
         case "A":
-            return StageSplit("A", names[0], names[1], names[2])
+            return StageSplit("A", first, second, third)
         case "B":
-            return StageSplit("B", names[1], names[2], names[0])
+            return StageSplit("B", second, third, first)
         case "C":
-            return StageSplit("C", names[2], names[0], names[1])
+            return StageSplit("C", third, first, second)
     raise RangeError(f"split must be A, B or C; got '{name}'.")
 
 
@@ -140,11 +128,6 @@ def are_compatible(names: Iterable[str]) -> bool:
         and sum(action.torso for action in actions) <= 1
         and not {"object", "pair"} <= {action.group for action in actions}
     )
-
-
-def homes(names: Iterable[str]) -> frozenset[SceneKind]:
-    """Return the home scenes of at least one of the actions."""
-    return frozenset(scene for name in names for scene in ACTIONS[name].homes)
 
 
 MAX_SIZE = 2160

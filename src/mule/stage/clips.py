@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from mule.core.errors import FileError, MuleError, RangeError, VideoError
 from mule.core.files import growing_file, os_reason
 from mule.data.batches.samples import ClipName, ClipSample
-from mule.stage.benchmark import OnRendered, StageSet, silent
+from mule.stage.benchmark import OnRendered, StageSet
 from mule.stage.classes import ACTIONS
 from mule.stage.export import LEAST_VISIBILITY, do_all
 from mule.stage.plans import FRAME_RATE
@@ -104,20 +104,9 @@ class CachedClips:
 
 
 def render_to_cache(
-    clips: StageSet, folder: Path, *, workers: int = 2, on_progress: OnRendered = silent
+    clips: StageSet, folder: Path, *, workers: int = 2, on_progress: OnRendered = lambda *_: None
 ) -> CachedClips:
-    """Return all clips of a set; render the missing ones.
-
-    Args:
-        clips: The set to render.
-        folder: Folder of rendered sets; each has its own folder in it.
-        workers: Number of processes. The bytes do not depend on it.
-        on_progress: Called with the number of rendered clips and of all clips.
-
-    Raises:
-        VideoError: the existing files do not match their parameters.
-        FileError: the files cannot be written or read.
-    """
+    """Return all clips of a set; render the missing ones. The bytes do not depend on the number of workers."""
     place, parts = folder / clips.name, folder / f"{clips.name}.parts"
     try:
         if not place.is_dir():
@@ -212,15 +201,7 @@ class StageClips:
     """A data set of rendered clips, in their order."""
 
     def __init__(self, rendered: CachedClips, *, classes: Sequence[str] | None = None) -> None:
-        """Use rendered clips; frames are read on access.
-
-        Args:
-            rendered: the clips.
-            classes: actions of the labels; None uses the known actions of the clips' split.
-
-        Raises:
-            RangeError: a class is not an action of Stage.
-        """
+        """Use rendered clips, with labels for the known actions of their split unless `classes` names others."""
         self.classes = tuple(rendered.clips.classes.known if classes is None else classes)
         unknown = sorted(set(self.classes) - set(ACTIONS))
         if unknown:

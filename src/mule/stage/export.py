@@ -27,7 +27,7 @@ from mule.core.errors import FileError, MuleError, RangeError
 from mule.core.files import os_reason, write_file
 from mule.core.text_rows import write_csv
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS
-from mule.stage.benchmark import OnRendered, StageSet, silent
+from mule.stage.benchmark import OnRendered, StageSet
 from mule.stage.classes import STAGE_VERSION, stage_split
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import StageClip, render_chunks
@@ -49,17 +49,6 @@ def do_all(
     """Call `work` on every item, in any order; it returns how much it did. One worker starts no process.
 
     Processes are spawned, so `work` must be a function of a module or a partial of one.
-
-    Args:
-        work: does one item.
-        items: what to do.
-        workers: number of processes.
-        on_progress: called at the start and after every item.
-        num_done: what was done before.
-        num_all: what there is to do in all.
-
-    Raises:
-        RangeError: there is no worker.
     """
     if workers < 1:
         raise RangeError(f"workers must be at least 1; got {workers}.")
@@ -124,14 +113,14 @@ class Export:
 
 
 def write_dataset(
-    export: Export, out: Path, *, workers: int = 2, overwrite: bool = False, on_progress: OnRendered = silent
+    export: Export,
+    out: Path,
+    *,
+    workers: int = 2,
+    overwrite: bool = False,
+    on_progress: OnRendered = lambda *_: None,
 ) -> None:
-    """Write all files; the folder gets its name once it is complete.
-
-    Raises:
-        RangeError: the folder exists already, or holds another unfinished data set.
-        FileError: it cannot be written.
-    """
+    """Write all files; the folder gets its name once it is complete."""
     parts = out.with_name(f"{out.name}.parts")
     if out.exists() and not overwrite:
         raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or use --overwrite.")

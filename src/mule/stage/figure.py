@@ -183,12 +183,9 @@ class _Pen:
         colour: Colour,
         *,
         is_drawn: Bool[np.ndarray, " frames"] | None = None,
-        accent: Accent | None = None,
     ) -> Shape:
         a, b = self.radius(radii[0]), self.radius(radii[1])
-        return Shape(
-            self.stand.seen(start), self.stand.seen(end), a, b, colour, is_drawn=is_drawn, accent=accent
-        )
+        return Shape(self.stand.seen(start), self.stand.seen(end), a, b, colour, is_drawn=is_drawn)
 
     def radius(self, share: Series | float) -> Series:
         """Return a share of the body's height at every frame."""

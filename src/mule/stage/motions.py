@@ -26,6 +26,7 @@ from mule.stage.poses import (
     smooth,
     standing,
     with_arm,
+    with_arms,
     with_trunk,
     within,
 )
@@ -36,34 +37,22 @@ _FULL_ARM = 0.315
 def arm_circle(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Turn stretched arms forwards in full circles."""
     turns = beat.turns("arm_circle")
-    for side in arms:
-        pose = with_arm(
-            pose, side, (_FULL_ARM * cosine(turns), 0.07, _FULL_ARM * sine(turns)), (-0.2, 1.0, -0.2)
-        )
-    return pose
+    hand = (_FULL_ARM * cosine(turns), 0.07, _FULL_ARM * sine(turns))
+    return with_arms(pose, arms, hand, (-0.2, 1.0, -0.2))
 
 
 def clap(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Clap hands in front of the chest."""
     apart = pulse(beat.turns("clap")) ** 0.7 * beat.amplitude
-    for side in arms:
-        pose = with_arm(
-            pose, side, (0.225 - 0.03 * apart, 0.17 * apart - 0.098, 0.0 + 0.01 * apart), (-0.4, 1.0, -0.7)
-        )
-    return pose
+    hand = (0.225 - 0.03 * apart, 0.17 * apart - 0.098, 0.01 * apart)
+    return with_arms(pose, arms, hand, (-0.4, 1.0, -0.7))
 
 
 def wave(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Wave a raised hand."""
     swing = sine(beat.turns("wave"))
-    for side in arms:
-        pose = with_arm(
-            pose,
-            side,
-            (0.07 + 0.12 * beat.amplitude * swing, 0.04, 0.30 - 0.03 * swing * swing),
-            (0.5, 1.0, -0.5),
-        )
-    return pose
+    hand = (0.07 + 0.12 * beat.amplitude * swing, 0.04, 0.30 - 0.03 * swing * swing)
+    return with_arms(pose, arms, hand, (0.5, 1.0, -0.5))
 
 
 def punch(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
@@ -80,49 +69,37 @@ def punch(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
 def jacks(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Raise stretched arms sideways until they meet overhead, and lower them."""
     angle = -1.35 + (1.35 + 1.22) * smooth(1.2 * pulse(beat.turns("jacks")) - 0.1)
-    for side in arms:
-        pose = with_arm(
-            pose, side, (0.02, _FULL_ARM * np.cos(angle), _FULL_ARM * np.sin(angle)), (-1.0, 0.1, -0.1)
-        )
-    return pose
+    hand = (0.02, _FULL_ARM * np.cos(angle), _FULL_ARM * np.sin(angle))
+    return with_arms(pose, arms, hand, (-1.0, 0.1, -0.1))
 
 
 def salute(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Raise a hand to the brow, hold it, and lower it."""
     turns = beat.turns("salute")
     raised = smooth(within(turns, 0.04, 0.2)) - smooth(within(turns, 0.8, 0.96))
-    for side in arms:
-        down, brow = np.array([0.03, 0.05, -0.285]), np.array([0.085, -0.035, 0.135])
-        hand = down + (brow - down) * raised[:, None]
-        pose = with_arm(pose, side, tuple(hand.T), (0.75, 1.0, -0.15))
-    return pose
+    down, brow = np.array([0.03, 0.05, -0.285]), np.array([0.085, -0.035, 0.135])
+    hand = down + (brow - down) * raised[:, None]
+    return with_arms(pose, arms, tuple(hand.T), (0.75, 1.0, -0.15))
 
 
 def carry_box(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Hold a box in front of the belly with both arms."""
     sag = 0.012 * sine(beat.turns("carry_box"))
-    for side in arms:
-        pose = with_arm(pose, side, (0.165, -0.01, -0.175 + sag), (-0.7, 0.8, -0.5))
-    lean = -0.10 + 0 * sag
-    return with_trunk(pose, spine=(pose.spine[:, 0] + lean, pose.spine[:, 1], 0.3 * pose.spine[:, 2]))
+    pose = with_arms(pose, arms, (0.165, -0.01, -0.175 + sag), (-0.7, 0.8, -0.5))
+    return with_trunk(pose, spine=(pose.spine[:, 0] - 0.10, pose.spine[:, 1], 0.3 * pose.spine[:, 2]))
 
 
 def overhead_lift(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Lift a box from the chest to above the head with both arms."""
     raised = smooth(1.3 * pulse(beat.turns("overhead_lift")) - 0.15)
-    for side in arms:
-        pose = with_arm(pose, side, (0.16 - 0.12 * raised, -0.02, -0.16 + 0.46 * raised), (0.1, 1.0, -0.8))
-    return pose
+    return with_arms(pose, arms, (0.16 - 0.12 * raised, -0.02, -0.16 + 0.46 * raised), (0.1, 1.0, -0.8))
 
 
 def bounce_ball(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Push a ball down with one hand and meet it as it comes back."""
-    turns = beat.turns("bounce_ball")
-    for side in arms:
-        press = pulse(turns + 0.5) ** 2
-        pose = with_arm(
-            pose, side, (0.16, 0.05, -0.165 + 0.07 * (1 - press) - 0.05 * press), (-1.0, 0.6, 0.0)
-        )
+    press = pulse(beat.turns("bounce_ball") + 0.5) ** 2
+    hand = (0.16, 0.05, -0.165 + 0.07 * (1 - press) - 0.05 * press)
+    pose = with_arms(pose, arms, hand, (-1.0, 0.6, 0.0))
     return with_trunk(pose, spine=(pose.spine[:, 0] + 0.10, pose.spine[:, 1], pose.spine[:, 2]))
 
 
@@ -171,8 +148,7 @@ def pass_ball(pose: Pose, beat: Beat, arms: tuple[int, ...]) -> Pose:
     """Throw a ball from the chest with both hands, and reach out to catch it."""
     turns = beat.turns("pass_ball") + (0.0 if beat.is_first else 0.5)
     out = np.maximum(pulse(within(turns, 0.02, 0.34)), pulse(within(turns, 0.76, 1.0)))
-    for side in arms:
-        pose = with_arm(pose, side, (0.12 + 0.16 * out, -0.045, -0.07 + 0.03 * out), (-0.5, 0.9, -0.7))
+    pose = with_arms(pose, arms, (0.12 + 0.16 * out, -0.045, -0.07 + 0.03 * out), (-0.5, 0.9, -0.7))
     return with_trunk(pose, spine=(pose.spine[:, 0] + 0.12 * out, pose.spine[:, 1], pose.spine[:, 2]))
 
 
@@ -186,7 +162,7 @@ def pose_of(actions: tuple[str, ...], beat: Beat) -> Pose:
     pose = with_trunk(pose, pelvis=(0.0, 0.0, STANDING_HEIGHT + breath - 0.004))
     arms = arms_of(actions, is_right_handed=beat.is_right_handed)
     has_free_legs = not any(ACTIONS[name].legs for name in actions)
-    for name in sorted(actions, key=lambda name: _order(name)):
+    for name in sorted(actions, key=_order):
         pose = _MOVES[name](pose, beat, arms[name])
         if name == "jacks" and has_free_legs:
             pose = body_motions.hopping_apart(pose, beat)

@@ -6,7 +6,7 @@ and props are drawn at random; they do not depend on what actors do, except for 
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -152,10 +152,6 @@ class Plan:
         parts = {actor.actor_id: actor.segment_at(time_s) for actor in self.actors}
         return {actor_id: part.actions for actor_id, part in parts.items() if part is not None}
 
-    def in_scene(self, scene: ScenePlan) -> "Plan":
-        """Return the plan with the same actors, props and noise in another scene."""
-        return replace(self, scene=scene)
-
 
 def _problems(actor: ActorPlan, numbers: set[int]) -> list[str]:
     """Return the problems of an actor's segments."""
@@ -267,11 +263,6 @@ def passing(
     """Return a segment of the whole duration in which the actor is at `middle_x` halfway."""
     way = speed_of(actions, actor, heading_deg) * duration_s / 2
     return Segment(0.0, duration_s, actions, middle_x - way, middle_x + way, heading_deg)
-
-
-def is_pair_action(actions: tuple[str, ...]) -> bool:
-    """Whether one of the actions needs a partner."""
-    return any(ACTIONS[name].group == "pair" for name in actions)
 
 
 def pair_distance(actions: tuple[str, ...], lane: float) -> float:

@@ -77,6 +77,15 @@ def with_arm(
     return replace(pose, hands=hands, elbows=elbows)
 
 
+def with_arms(
+    pose: Pose, sides: tuple[int, ...], hand: tuple[Series | float, ...], elbow: tuple[Series | float, ...]
+) -> Pose:
+    """Return the pose with these arms moved alike."""
+    for side in sides:
+        pose = with_arm(pose, side, hand, elbow)
+    return pose
+
+
 def with_foot(pose: Pose, side: int, foot: tuple[Series | float, ...], toe: Series | float = 0.0) -> Pose:
     """Return the pose with one foot moved."""
     feet, toes = pose.feet.copy(), pose.toes.copy()

@@ -1,6 +1,6 @@
 """Render a plan to frames, boxes, objects and labels, at any size, in chunks of bounded memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -69,9 +69,12 @@ def _render(plan: Plan, size: Size, first_frame: int, num_frames: int) -> StageC
     )
     _paint_shadows(canvas, performance, plan.scene.shadow)
     drawn_px = _paint_all(canvas, performance)
-    boxes, inside = _boxes(performance, canvas)
+    boxes, inside = _boxes(((actor.box, actor.is_there) for actor in performance.performers), canvas)
     seen_px = _owned(canvas, len(plan.actors))
-    objects = [_object_box(thing, canvas) for thing in performance.things]
+    things = performance.things
+    object_boxes, object_share = _boxes(
+        ((box_around(thing.shapes), thing.is_there) for thing in things), canvas
+    )
     return StageClip(
         plan=plan,
         first_frame=first_frame,
@@ -79,9 +82,9 @@ def _render(plan: Plan, size: Size, first_frame: int, num_frames: int) -> StageC
         track_ids=tuple(actor.actor_id for actor in plan.actors),
         actor_boxes_xyxy_unit=boxes,
         visibility=inside * seen_px / np.maximum(drawn_px, 1),
-        object_classes=tuple(thing.kind for thing in performance.things),
-        object_boxes_xyxy_unit=_stacked([box for box, _ in objects], (num_frames, 0, 4)),
-        object_is_there=_stacked([share > 0 for _, share in objects], (num_frames, 0)).astype(bool),
+        object_classes=tuple(thing.kind for thing in things),
+        object_boxes_xyxy_unit=object_boxes,
+        object_is_there=object_share > 0,
     )
 
 
@@ -127,17 +130,13 @@ def _paint_all(canvas: Canvas, performance: Performance) -> Float[np.ndarray, "f
 
 
 def _paint_performer(canvas: Canvas, performer: Performer, owner: int, nobody: int) -> None:
-    everyone = bool(performer.is_there.all())
-    for shape in performer.figure.behind:
-        paint(canvas, shape, owner, only=None if everyone else performer.is_there)
-    for thing in performer.things:
-        if thing.is_behind_arms:
-            _paint_thing(canvas, thing, nobody)
-    for shape in performer.figure.before:
-        paint(canvas, shape, owner, only=None if everyone else performer.is_there)
-    for thing in performer.things:
-        if not thing.is_behind_arms:
-            _paint_thing(canvas, thing, nobody)
+    only = None if performer.is_there.all() else performer.is_there
+    for shapes, is_behind in ((performer.figure.behind, True), (performer.figure.before, False)):
+        for shape in shapes:
+            paint(canvas, shape, owner, only=only)
+        for thing in performer.things:
+            if thing.is_behind_arms == is_behind:
+                _paint_thing(canvas, thing, nobody)
 
 
 def _paint_thing(canvas: Canvas, thing: Thing, owner: int) -> None:
@@ -153,19 +152,13 @@ def _owned(canvas: Canvas, num_actors: int) -> Float[np.ndarray, "frames actors"
 
 
 def _boxes(
-    performance: Performance, canvas: Canvas
-) -> tuple[Float[np.ndarray, "frames actors 4"], Float[np.ndarray, "frames actors"]]:
-    """Return the actors' boxes clipped to the picture, and the remaining share of each box."""
-    clipped = [_unit_box(performer.box, performer.is_there, canvas) for performer in performance.performers]
+    boxes: Iterable[tuple[Float[np.ndarray, "frames 4"], Bool[np.ndarray, " frames"]]], canvas: Canvas
+) -> tuple[Float[np.ndarray, "frames items 4"], Float[np.ndarray, "frames items"]]:
+    """Return boxes clipped to the picture, and the remaining share of each; each box comes with when it is there."""
+    clipped = [_unit_box(box, is_there, canvas) for box, is_there in boxes]
     num_frames = len(canvas.owners)
-    boxes, shares = [box for box, _ in clipped], [share for _, share in clipped]
-    return _stacked(boxes, (num_frames, 0, 4)), _stacked(shares, (num_frames, 0))
-
-
-def _object_box(thing: Thing, canvas: Canvas) -> tuple[np.ndarray, np.ndarray]:
-    if not thing.is_there.any():
-        return np.zeros((len(canvas.owners), 4)), np.zeros(len(canvas.owners))
-    return _unit_box(box_around(thing.shapes), thing.is_there, canvas)
+    held, shares = [box for box, _ in clipped], [share for _, share in clipped]
+    return _stacked(held, (num_frames, 0, 4)), _stacked(shares, (num_frames, 0))
 
 
 def _unit_box(

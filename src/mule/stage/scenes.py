@@ -31,14 +31,9 @@ _F = np.float32
 def background(scene: ScenePlan, size: tuple[int, int], aspect: float) -> Backdrop:
     """Return the scene as a read-only picture in 0..255; it is cached for the next chunk."""
     rng = np.random.Generator(np.random.PCG64(scene.seed))
-    picture = _PAINTERS[scene.kind](rng, _view(size, aspect))
+    picture = _PAINTERS[scene.kind](rng, view_of(size, aspect))
     picture.flags.writeable = False
     return picture
-
-
-@lru_cache(maxsize=2)
-def _view(size: tuple[int, int], aspect: float) -> StageView:
-    return view_of(size, aspect)
 
 
 def _tinted(rng: np.random.Generator, colour: Shade, spread: Level = 16) -> Shade:

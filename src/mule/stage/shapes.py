@@ -6,11 +6,12 @@ curves are computed once per column in double precision and rounded.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
-from numpy.lib.stride_tricks import as_strided
+from numpy.lib.stride_tricks import sliding_window_view
 
 from mule.stage.plans import HORIZON, Colour, on_grid
 
@@ -87,21 +88,13 @@ class _Patch:
     cols: int
 
     def of(self, pictures: Shaped[np.ndarray, "frames *channels rows cols"]) -> np.ndarray:
-        """Return a view (frames, top, left, …, rows, cols) of every patch of this size."""
-        *lead, height, width = pictures.strides
-        shape = pictures.shape
-        return as_strided(
-            pictures,
-            (
-                shape[0],
-                shape[-2] - self.rows + 1,
-                shape[-1] - self.cols + 1,
-                *shape[1:-2],
-                self.rows,
-                self.cols,
-            ),
-            (lead[0], height, width, *lead[1:], height, width),
-        )
+        """Return a view (frames, …, top, left, rows, cols) of every patch of this size."""
+        return sliding_window_view(pictures, (self.rows, self.cols), axis=(-2, -1), writeable=True)
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """Where the patches are in that view."""
+        return self.frames, ..., self.top, self.left, slice(None), slice(None)
 
     def grid(self, origin: Track) -> tuple[np.ndarray, np.ndarray]:
         """Return pixel centres relative to a point of each frame: x (shown, 1, cols) and y (shown, rows, 1)."""
@@ -236,7 +229,7 @@ def _patch(
 
 def _blend(canvas: Canvas, patch: _Patch, cover: np.ndarray, colours: np.ndarray, owner: int) -> None:
     pictures, owners = patch.of(canvas.colours), patch.of(canvas.owners)
-    where = (patch.frames, patch.top, patch.left)
+    where = patch.places
     below = pictures[where]
     colours -= below
     colours *= cover[:, None]
@@ -261,7 +254,7 @@ def paint_shadow(canvas: Canvas, centre: Track, radii: Track, strength: float) -
     depth = np.maximum(np.float32(1) - (x * x + y * y), np.float32(0))
     depth = np.float32(1) - depth * np.float32(strength) * (np.float32(2) - depth)
     pictures = patch.of(canvas.colours)
-    where = (patch.frames, patch.top, patch.left)
+    where = patch.places
     pictures[where] = pictures[where] * depth[:, None]
 
 
@@ -314,6 +307,7 @@ class StageView:
         return StageView(self.rows, *[field[rows, cols] for field in fields])
 
 
+@lru_cache(maxsize=2)
 def view_of(size: tuple[int, int], aspect: float) -> StageView:
     """Return the coordinates of all pixels; the middle of the stage is the middle of the picture."""
     rows, cols = size

@@ -255,9 +255,5 @@ def scene_sheet(rows: int = 96, *, num_columns: int = 8) -> ContactSheet:
 
 
 def write_png(path: Path, sheet: ContactSheet) -> None:
-    """Write a sheet as a PNG file.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Write a sheet as a PNG file."""
     write_file(path, lambda growing: Image.fromarray(sheet).save(growing, format="PNG"))

@@ -16,19 +16,13 @@ from mule.video.decode import Picture, frame_of_rgb
 from mule.video.sources import DecodeReport, FrameStream, VideoFacts
 
 
-def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: str = "frames") -> FrameStream:
+def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None) -> FrameStream:
     """A source made of frames in memory, or of frames that arrive one by one.
 
     Args:
         frames: `(time_s, frame)` pairs in the order of time, or frames alone with `rate`. A frame is an array or a
             tensor of uint8: rows, columns and three channels (red, green, blue); a tensor may have its channels first.
         rate: frames per second; required for frames without times.
-        name: what results call the source.
-
-    Raises:
-        VideoError: there are no frames.
-        RangeError: frames have no times and there is no `rate`.
-        ShapeError: the first frame is no picture.
 
     >>> stream = frame_stream([np.zeros((48, 64, 3), np.uint8)] * 10, rate=5)
     >>> stream.rows, stream.cols, stream.frame_rate
@@ -37,7 +31,7 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
     items = iter(frames)
     first = list(islice(items, 2))
     if not first:
-        raise VideoError(f"{name}: a video must have frames; the iterable has none.")
+        raise VideoError("frames: a video must have frames; the iterable has none.")
     if rate is not None and not rate > 0:
         raise RangeError(f"rate must be above 0 frames per second; got {rate}.")
     has_times = isinstance(first[0], tuple)
@@ -48,15 +42,11 @@ def frame_stream(frames: Iterable[Any], *, rate: Seconds | None = None, name: st
     if not has_times:
         timed = ((number / frame_rate, frame) for number, frame in enumerate(timed))
     rows, cols, _ = pixels_of(first[0][1] if has_times else first[0], 0).shape
-    return FrameStream(name, _from_zero(timed), rows, cols, frame_rate)
+    return FrameStream("frames", _from_zero(timed), rows, cols, frame_rate)
 
 
 def pixels_of(frame: object, number: int) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The frame as an array of rows, columns and channels.
-
-    Raises:
-        ShapeError: it is no picture of three 8-bit channels; the message names the frame by its number.
-    """
+    """The frame as an array of rows, columns and channels."""
     if isinstance(frame, torch.Tensor):
         is_channels_first = frame.ndim == 3 and frame.shape[0] == 3 and frame.shape[2] != 3
         frame = (frame.permute(1, 2, 0) if is_channels_first else frame).detach().cpu().numpy()
@@ -81,7 +71,7 @@ class ArrayFrames:
         self._num_read = 0
         self._latest_s: Fraction | None = None
         self.first_frame = frame_of_rgb(np.zeros((source.rows, source.cols, 3), np.uint8))
-        self.facts = VideoFacts(source.rows, source.cols, source.frame_rate, None, "frames", "rgb24")
+        self.facts = VideoFacts(source.rows, source.cols, source.frame_rate, None, "frames")
 
     def __enter__(self) -> "ArrayFrames":
         return self
@@ -106,7 +96,7 @@ class ArrayFrames:
         return None
 
     def seek(self, time_s: Fraction) -> None:
-        """Never possible: frames arrive once."""
+        """Frames arrive once, so no reader calls this (`can_seek`)."""
         raise AssertionError(f"a stream of frames cannot jump to {time_s} s")
 
 

@@ -1,8 +1,8 @@
 """Which windows to cut: arithmetic on times, in exact fractions, without pixels.
 
 A window is a list of times. Times lie on the grid 0, 1/rate, 2/rate, … of a frame rate, either the video's own
-or a nominal one (AVA is annotated at 30 frames per second whatever the file has). Which frame is on screen at a
-time is the decoder's to say; before the first frame it is the first, after the last it is the last.
+or a nominal one (AVA is annotated at 30 frames per second whatever the file has). The decoder knows which frame
+is on screen at a time; before the first frame it is the first, after the last it is the last.
 """
 
 import math
@@ -78,7 +78,6 @@ AVA_CLIP = ClipShape(num_frames=32, stride_frames=2, num_slow_frames=8)
 """64 frames around the key frame: fast 32, slow 8 (about every eighth frame), key frame at place 16 of 32."""
 CHARADES_CLIP = ClipShape(num_frames=32, stride_frames=1, num_slow_frames=8, slow_rule="stride")
 """32 consecutive frames: fast all of them, slow every fourth (8 × 4)."""
-AVA_FRAME_RATE = Fraction(30)
 CHARADES_FRAME_RATE = Fraction(24)
 
 
@@ -112,7 +111,8 @@ def clip_window(key_time_s: Seconds, shape: ClipShape, frame_rate: Fraction | in
     key_time = exact(key_time_s)
     if key_time < 0:
         raise RangeError(f"key_time_s must not be below zero, the first frame; got {float(key_time)}.")
-    return _window_from(_grid_index(key_time, rate) - shape.span_frames // 2, shape, rate, key_time)
+    key_index = math.floor((key_time + SAME_INSTANT_S) * rate)
+    return _window_from(key_index - shape.span_frames // 2, shape, rate, key_time)
 
 
 def clip_windows(
@@ -163,10 +163,6 @@ def _window_from(start: int, shape: ClipShape, rate: Fraction, key_time: Fractio
     return ClipWindow(
         key_time, tuple((start + i * shape.stride_frames) / rate for i in range(shape.num_frames))
     )
-
-
-def _grid_index(time_s: Fraction, rate: Fraction) -> int:
-    return math.floor((time_s + SAME_INSTANT_S) * rate)
 
 
 def _positive_rate(frame_rate: Fraction | int) -> Fraction:

@@ -242,7 +242,6 @@ class VideoFrames:
             duration_s = stream.duration * self._time_base
         elif isinstance(self._source, VideoFile) and container.duration is not None:
             duration_s = Fraction(container.duration, av.time_base)
-        offset_ticks = round(self._origin_s * av.time_base) - (container.start_time or 0)
         rows, cols = upright_size(first)
         return VideoFacts(
             rows=rows,
@@ -250,8 +249,6 @@ class VideoFrames:
             frame_rate=next((Fraction(rate) for rate in rates if rate), _FALLBACK_RATE),
             duration_s=duration_s,
             codec=stream.codec_context.name,
-            pixel_format=first.format.name,
-            start_offset_s=Fraction(max(offset_ticks, 0), av.time_base),
         )
 
 

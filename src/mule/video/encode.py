@@ -28,18 +28,7 @@ class VideoWriter:
     def __init__(
         self, path: Path, size: tuple[int, int], rate: Fraction | int, *, lossless: bool = False
     ) -> None:
-        """Open a temporary file beside `path`.
-
-        Args:
-            path: the file to write, `.mp4`.
-            size: rows and columns; even unless lossless.
-            rate: frames per second.
-            lossless: whether decoding must return every pixel exactly.
-
-        Raises:
-            RangeError: 4:2:0 needs even sizes.
-            VideoError: the file cannot be written.
-        """
+        """Open a temporary file beside `path`, an `.mp4`; rows and columns in `size` are even unless lossless."""
         if not lossless and (size[0] % 2 or size[1] % 2):
             raise RangeError(
                 f"rows and columns of a video must be even; got {size[0]} × {size[1]}. Change the size, or write "

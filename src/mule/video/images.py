@@ -29,7 +29,7 @@ class ImageFrames:
         self.first_frame = first
         rows, cols = upright_size(first)
         duration_s = (source.positions[-1] + 1) / source.frame_rate
-        self.facts = VideoFacts(rows, cols, source.frame_rate, duration_s, "images", first.format.name)
+        self.facts = VideoFacts(rows, cols, source.frame_rate, duration_s, "images")
 
     def __enter__(self) -> "ImageFrames":
         return self

@@ -29,9 +29,6 @@ class VideoFacts:
     duration_s: Fraction | None
     """As the container states it; None for a live stream."""
     codec: str
-    pixel_format: str
-    start_offset_s: Fraction = Fraction(0)
-    """The first frame's time on the container's clock: subtract it from times read off a player."""
 
 
 @dataclass
@@ -292,7 +289,7 @@ VIDEO_NAME = re.compile(
     r".*\.(3gp|asf|avi|flv|gif|h26[45]|hevc|m2ts|m4v|mkv|mov|mp4|mpe?g|mts|mxf|ogv|ts|vob|webm|wmv|y4m)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Files taken from a folder of videos. A video that is named itself may have any suffix."""
+"""Which files of a folder are videos. A video given by its own path may have any suffix."""
 
 
 def videos_at(address: str) -> list[str]:

@@ -5,7 +5,6 @@ models were trained with them: scaled by the ratio of the sizes, mirrored as W �
 [0, H − 1]. Random choices come from the given generator. No function changes its arguments.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +18,6 @@ from mule.core.errors import NotFinite, RangeError, ShapeError
 Frames = Num[Tensor, "frames channels rows cols"]
 NewFrames = Num[Tensor, "frames channels new_rows new_cols"]
 PixelBoxes = Float[Tensor, "actors 4"]
-Position = Literal["first", "centre", "last"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ PLUS_MINUS_ONE = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 ACAR_R101 = Normalisation(
     mean=(110.63666788, 103.16065604, 96.29023126), std=(38.7568578, 37.88248729, 40.02898126), scale=1.0
 )
-ALPHACTION = Normalisation(mean=(122.7717, 115.9465, 102.9801), std=(57.375, 57.375, 57.375), scale=1.0)
 MMACTION2 = Normalisation(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375), scale=1.0)
 
 
@@ -61,13 +58,6 @@ def normalised(
     std = frames.new_tensor(normalisation.std, dtype=torch.float32)[:, None, None, None]
     mean = frames.new_tensor(normalisation.mean, dtype=torch.float32)[:, None, None, None]
     return frames.transpose(0, 1).float().mul(normalisation.scale).sub_(mean).div_(std)
-
-
-def slow_and_fast(
-    clip: Float[Tensor, "channels frames rows cols"], slow_indices: Sequence[int]
-) -> tuple[Float[Tensor, "channels slow_frames rows cols"], Float[Tensor, "channels frames rows cols"]]:
-    """Return the two pathways of one clip: the frames of the slow one, and all frames."""
-    return clip[:, list(slow_indices)], clip
 
 
 def short_side_size(rows: int, cols: int, short_side_px: int) -> tuple[int, int]:
@@ -96,13 +86,11 @@ def resize_short_side(frames: Frames, boxes: PixelBoxes, short_side_px: int) -> 
     return resized(frames, (new_rows, new_cols)), boxes * ratios
 
 
-def random_short_side(low_px: int, high_px: int, generator: Generator, *, inverse: bool = False) -> int:
-    """Draw a short side uniformly from low to high; with `inverse`, its inverse is uniform."""
+def random_short_side(low_px: int, high_px: int, generator: Generator) -> int:
+    """Draw a short side uniformly from low to high."""
     if not 1 <= low_px <= high_px:
         raise RangeError(f"short sides must satisfy 1 <= low <= high; got {low_px} and {high_px}.")
     u = torch.rand((), generator=generator, dtype=torch.float64).item()
-    if inverse:
-        return round(1 / (1 / high_px + u * (1 / low_px - 1 / high_px)))
     return round(low_px + u * (high_px - low_px))
 
 
@@ -131,21 +119,6 @@ def random_crop(
     return crop(frames, boxes, top=top, left=left, size_px=size_px)
 
 
-def crop_along_long_side(
-    frames: Frames, boxes: PixelBoxes, size_px: int, position: Position = "centre"
-) -> tuple[NewFrames, PixelBoxes]:
-    """Crop a square at the beginning, centre or end of the long side, and in the centre of the short one."""
-    rows, cols = frames.shape[2:]
-    top, left = -((size_px - rows) // 2), -((size_px - cols) // 2)  # (length − size) / 2, rounded up
-    if position != "centre":
-        is_first = position == "first"
-        if rows > cols:
-            top = 0 if is_first else rows - size_px
-        else:
-            left = 0 if is_first else cols - size_px
-    return crop(frames, boxes, top=top, left=left, size_px=size_px)
-
-
 def flip(frames: Frames, boxes: PixelBoxes) -> tuple[Frames, PixelBoxes]:
     """Mirror frames and boxes left to right."""
     x1, y1, x2, y2 = boxes.unbind(-1)
@@ -161,12 +134,7 @@ def clip_boxes(boxes: PixelBoxes, rows: int, cols: int) -> tuple[PixelBoxes, Boo
 
 
 def require_boxes(boxes: PixelBoxes, rows: int, cols: int) -> None:
-    """Check that every box is finite, has width and height, and covers some of the frame.
-
-    Raises:
-        NotFinite: an actor's box holds NaN or infinity.
-        RangeError: an actor's box is empty or lies wholly outside the frame.
-    """
+    """Check that every box is finite, has width and height, and covers some of the frame."""
     _, is_visible = clip_boxes(boxes, rows, cols)
     has_area = (boxes[:, 2:] > boxes[:, :2]).all(dim=-1)
     is_finite = boxes.isfinite().all(dim=-1)
@@ -237,17 +205,13 @@ class FrameView:
     boxes_xyxy_px: PixelBoxes
     is_visible: Bool[Tensor, " actors"]
     """False for an actor the crop has lost; its box is empty and must not be pooled."""
-    num_clipped: int
-    """The number of boxes that reached beyond the source frame."""
 
 
 def whole_view(frames: Frames, boxes_xyxy_px: PixelBoxes, *, short_side_px: int = 256) -> FrameView:
     """Return the whole frame with a fixed short side, as in testing on AVA."""
     rows, cols = frames.shape[2:]
     require_boxes(boxes_xyxy_px, rows, cols)
-    return _view(
-        *resize_short_side(frames, boxes_xyxy_px, short_side_px), _num_outside(boxes_xyxy_px, rows, cols)
-    )
+    return _view(*resize_short_side(frames, boxes_xyxy_px, short_side_px))
 
 
 def random_view(
@@ -267,14 +231,8 @@ def random_view(
     frames, boxes = random_crop(frames, boxes, crop_px, generator)
     if torch.rand((), generator=generator).item() < flip_probability:
         frames, boxes = flip(frames, boxes)
-    return _view(frames, boxes, _num_outside(boxes_xyxy_px, rows, cols))
+    return _view(frames, boxes)
 
 
-def _view(frames: Frames, boxes: PixelBoxes, num_clipped: int) -> FrameView:
-    clipped, is_visible = clip_boxes(boxes, *frames.shape[2:])
-    return FrameView(frames, clipped, is_visible, num_clipped)
-
-
-def _num_outside(boxes: PixelBoxes, rows: int, cols: int) -> int:
-    limits = boxes.new_tensor([cols, rows]).repeat(2)
-    return int(((boxes < 0) | (boxes > limits)).any(dim=-1).sum())
+def _view(frames: Frames, boxes: PixelBoxes) -> FrameView:
+    return FrameView(frames, *clip_boxes(boxes, *frames.shape[2:]))

@@ -350,9 +350,6 @@ def moments_to_pandas(moments: Iterable[Moment]) -> "DataFrame":
 
     `actions` is a list, likeliest first, and `probabilities` are theirs. Actions and p-value are those of the track so far;
     the box (`x1`, `y1`, `x2`, `y2`) is in pixels.
-
-    Raises:
-        MuleError: pandas is not installed.
     """
     try:
         import pandas

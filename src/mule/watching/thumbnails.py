@@ -115,11 +115,7 @@ class ThumbnailArchive:
         self.path = path
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a picture; None if there is no such picture.
-
-        Raises:
-            AnnotationError: the name leads out of the folder, or the archive is damaged.
-        """
+        """Return the bytes of a picture; None if there is no such picture."""
         try:
             if self.path.is_dir():
                 return self._from_folder(name)
@@ -153,11 +149,7 @@ def thumbnails_in(bundle: Path) -> ThumbnailArchive | None:
 
 
 def write_thumbnails(path: Path, pictures: Mapping[str, bytes]) -> None:
-    """Write pictures by name into one file; the same pictures give the same bytes.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Write pictures by name into one file; the same pictures give the same bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:  # a PNG is compressed already
         for name in sorted(pictures):

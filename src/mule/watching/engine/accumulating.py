@@ -12,7 +12,8 @@ show (see `UsualNovelty`).
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -88,6 +89,15 @@ def conflict(before: Opinion, now: Opinion) -> Float[Tensor, " actors"]:
     return ((before.probability - now.probability).abs() * sureness).amax(dim=1)
 
 
+@dataclass
+class _Track:
+    """The last looks at one track, packed, and how novel it was by each of them."""
+
+    looks: deque[Tensor]
+    ranks: deque[float]
+    latest_s: float
+
+
 class TrackLooks:
     """The last looks at every live track. Memory grows with the people in view, not with the stream."""
 
@@ -97,9 +107,7 @@ class TrackLooks:
         self._usual = usual
         self._num_classes = num_classes
         self._most_looks = most_looks
-        self._looks: dict[int, deque[Tensor]] = {}
-        self._ranks: dict[int, deque[float]] = {}
-        self._latest_s: dict[int, float] = {}
+        self._tracks: dict[int, _Track] = {}
 
     def add(
         self, track_ids: list[int], now: Judgements, *, key_time_s: float, forget_after_s: float
@@ -108,15 +116,18 @@ class TrackLooks:
 
         Tracks unseen for longer than `forget_after_s` are forgotten, and so are looks that this one contradicts.
         """
-        for number in [n for n, at in self._latest_s.items() if key_time_s - at > forget_after_s]:
-            del self._looks[number], self._ranks[number], self._latest_s[number]
+        for number in [
+            n for n, track in self._tracks.items() if key_time_s - track.latest_s > forget_after_s
+        ]:
+            del self._tracks[number]
         self._forget_contradicted(track_ids, now)
         for number, row, rank in zip(track_ids, packed(now), now.rank.tolist(), strict=True):
-            self._looks.setdefault(number, deque(maxlen=self._most_looks)).append(row)
-            self._ranks.setdefault(number, self._no_ranks()).append(rank)
-            self._latest_s[number] = key_time_s
+            track = self._tracks.setdefault(number, self._track([], [], key_time_s))
+            track.looks.append(row)
+            track.ranks.append(rank)
+            track.latest_s = key_time_s
         looks, index, num_looks = self._kept(track_ids)
-        ranks = [self._ranks[number] for number in track_ids]
+        ranks = [self._tracks[number].ranks for number in track_ids]
         mean_rank = torch.tensor([sum(each) / len(each) for each in ranks], dtype=torch.float64)
         num_ranks = torch.tensor([len(each) for each in ranks], dtype=torch.int64)
         count = len(track_ids)
@@ -129,55 +140,52 @@ class TrackLooks:
         )
 
     def _forget_contradicted(self, track_ids: list[int], now: Judgements) -> None:
-        rows = [row for row, number in enumerate(track_ids) if number in self._looks]
+        rows = [row for row, number in enumerate(track_ids) if number in self._tracks]
         looks, index, _ = self._kept([track_ids[row] for row in rows])
         before = opinion_from(fused_evidence(sums_along_tracks(looks.together, index, num_tracks=len(rows))))
         evidence = Evidence(now.together.positive[rows].double(), now.together.negative[rows].double())
         is_contradicted = conflict(before, opinion_from(evidence)) > LARGEST_CONFLICT
         for row, is_over in zip(rows, is_contradicted.tolist(), strict=True):
             if is_over:
-                self._looks[track_ids[row]].clear()
+                self._tracks[track_ids[row]].looks.clear()
 
     def _kept(self, track_ids: list[int]) -> tuple[Judgements, Int[Tensor, " looks"], Int[Tensor, " tracks"]]:
         """The kept looks at these tracks, the track of each look, and how many each track has."""
-        kept = [list(self._looks[number]) for number in track_ids]
-        num_looks = torch.tensor([len(rows) for rows in kept], dtype=torch.int64)
-        none = torch.zeros(0, 4 * self._num_classes + 2, dtype=torch.float64)
-        rows = torch.stack([row for rows in kept for row in rows]) if kept else none
+        rows, num_looks = self._rows(track_ids)
         return unpacked(rows, self._num_classes), torch.repeat_interleave(num_looks), num_looks
 
-    def _no_ranks(self) -> deque[float]:
-        return deque(maxlen=min(self._most_looks, MOST_LOOKS_FOR_NOVELTY))
+    def _rows(self, track_ids: list[int]) -> tuple[Float[Tensor, "looks numbers"], Int[Tensor, " tracks"]]:
+        """The packed looks at these tracks, and how many each track has."""
+        kept = [self._tracks[number].looks for number in track_ids]
+        none = torch.zeros(0, 4 * self._num_classes + 2, dtype=torch.float64)
+        rows = torch.cat([none, *(row[None] for looks in kept for row in looks)])
+        return rows, torch.tensor([len(looks) for looks in kept], dtype=torch.int64)
+
+    def _track(self, looks: Iterable[Tensor], ranks: Iterable[float], latest_s: float) -> _Track:
+        most_ranks = min(self._most_looks, MOST_LOOKS_FOR_NOVELTY)
+        return _Track(deque(looks, maxlen=self._most_looks), deque(ranks, maxlen=most_ranks), latest_s)
 
     @property
     def state(self) -> dict[str, Tensor]:
         """All looks that are kept; `restore` continues from it."""
-        numbers = sorted(self._looks)
-        rows = [row for number in numbers for row in self._looks[number]]
-        none = torch.zeros(0, 4 * self._num_classes + 2, dtype=torch.float64)
+        numbers = sorted(self._tracks)
+        tracks = [self._tracks[number] for number in numbers]
+        rows, num_looks = self._rows(numbers)
         return {
             "track_id": torch.tensor(numbers, dtype=torch.int64),
-            "num_looks": torch.tensor([len(self._looks[number]) for number in numbers], dtype=torch.int64),
-            "latest_s": torch.tensor([self._latest_s[number] for number in numbers], dtype=torch.float64),
-            "looks": torch.stack(rows) if rows else none,
-            "num_ranks": torch.tensor([len(self._ranks[number]) for number in numbers], dtype=torch.int64),
-            "ranks": torch.tensor(
-                [rank for number in numbers for rank in self._ranks[number]], dtype=torch.float64
-            ),
+            "num_looks": num_looks,
+            "latest_s": torch.tensor([track.latest_s for track in tracks], dtype=torch.float64),
+            "looks": rows,
+            "num_ranks": torch.tensor([len(track.ranks) for track in tracks], dtype=torch.int64),
+            "ranks": torch.tensor([rank for track in tracks for rank in track.ranks], dtype=torch.float64),
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue as the object whose `state` this was."""
-        parts = state["looks"].split(state["num_looks"].tolist())
-        numbers = state["track_id"].tolist()
-        self._looks = {
-            number: deque(rows, maxlen=self._most_looks) for number, rows in zip(numbers, parts, strict=True)
-        }
-        ranks = state["ranks"].split(state["num_ranks"].tolist())
-        self._ranks = {number: self._no_ranks() for number in numbers}
-        for number, each in zip(numbers, ranks, strict=True):
-            self._ranks[number].extend(each.tolist())
-        self._latest_s = dict(zip(numbers, state["latest_s"].tolist(), strict=True))
+        looks = state["looks"].split(state["num_looks"].tolist())
+        ranks = [each.tolist() for each in state["ranks"].split(state["num_ranks"].tolist())]
+        tracks = map(self._track, looks, ranks, state["latest_s"].tolist())
+        self._tracks = dict(zip(state["track_id"].tolist(), tracks, strict=True))
 
 
 def moment_of(
@@ -201,8 +209,8 @@ def moment_of(
     for at, number in enumerate(scene.track_ids.tolist()):
         actor = SeenActor(
             track_id=number,
-            box_xyxy_px=_box(px[at]),
-            box_xyxy_unit=_box(unit[at]),
+            box_xyxy_px=box_of(px[at]),
+            box_xyxy_unit=box_of(unit[at]),
             detection_score=float(scores[at]),
             num_looks=int(so_far.num_looks[at]),
             now=judged_now[at],
@@ -232,55 +240,64 @@ def thumbnail_name(video: str, time_s: float | None, box_xyxy_unit: Box) -> str:
 
 
 def _judgements(looks: Judgements, header: Header, *, has_memory: bool) -> list[Judgement]:
-    by_kind = {
-        kind: NOVELTY_BY_KIND[kind](looks.network).value.tolist() for kind in ("pe", "ne", "pne", "belief")
-    }
-    log_evidence = NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()
-    vacuity = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
+    others = {EVIDENCE_SCORE: NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()}
+    if has_memory:
+        others[MEMORY_SCORE] = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
     p_values = torch.exp(-looks.rank).clamp(0, 1).tolist()
-    actions = _actions(looks.together, header)
+    novelties = novelty_scores(looks.network, p_values, others)
+    opinions = action_opinions(looks.together, header.classes)
     return [
         Judgement(
-            actions=actions[at],
-            novelty=NoveltyScores(
-                **{kind: min(max(values[at], 0.0), 1.0) for kind, values in by_kind.items()},
-                p_value=p_values[at],
-                others={
-                    EVIDENCE_SCORE: log_evidence[at],
-                    **({MEMORY_SCORE: vacuity[at]} if has_memory else {}),
-                },
-            ),
+            actions=tuple(each for each in of_actor if each.probability >= header.min_probability),
+            novelty=novelty,
         )
-        for at in range(len(p_values))
+        for of_actor, novelty in zip(opinions, novelties, strict=True)
     ]
 
 
-def _actions(evidence: Evidence, header: Header) -> list[tuple[ActionOpinion, ...]]:
-    """The actions of each actor that reach the least probability, likeliest first."""
-    opinion = opinion_from(evidence)
-    probability = opinion.probability.double()
-    masses = [each.double() for each in (opinion.belief, opinion.disbelief, opinion.uncertainty)]
-    columns = torch.stack(
-        [*masses, probability, evidence.positive.double(), evidence.negative.double()], dim=2
+def novelty_scores(
+    network: Evidence, p_values: Sequence[float], others: Mapping[str, Sequence[float]]
+) -> list[NoveltyScores]:
+    """The novelty of each actor by the paper's scores, by its p-value, and by other scores of the model."""
+    pe, ne, pne, belief = (
+        NOVELTY_BY_KIND[kind](network).value.clamp(0, 1).tolist() for kind in ("pe", "ne", "pne", "belief")
     )
-    order = probability.argsort(dim=1, descending=True, stable=True).tolist()
-    actions: list[tuple[ActionOpinion, ...]] = []
-    for row, places in zip(columns.tolist(), order, strict=True):
-        likely = [at for at in places if row[at][3] >= header.min_probability]
-        actions.append(tuple(_opinion(header.classes[at], row[at]) for at in likely))
-    return actions
+    return [
+        NoveltyScores(
+            pe=pe[at],
+            ne=ne[at],
+            pne=pne[at],
+            belief=belief[at],
+            p_value=p_value,
+            others={name: values[at] for name, values in others.items()},
+        )
+        for at, p_value in enumerate(p_values)
+    ]
+
+
+def action_opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[ActionOpinion, ...]]:
+    """The opinion about every action of each actor, likeliest first."""
+    opinion = opinion_from(evidence)
+    masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
+    columns = [each.double().clamp(0, 1) for each in masses]
+    columns += [evidence.positive.double(), evidence.negative.double()]
+    order: list[list[int]] = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
+    return [
+        tuple(_opinion(classes[at], row[at]) for at in places)
+        for row, places in zip(torch.stack(columns, dim=2).tolist(), order, strict=True)
+    ]
 
 
 def _opinion(action: str, values: list[float]) -> ActionOpinion:
-    belief, disbelief, uncertainty, probability = (min(max(value, 0.0), 1.0) for value in values[:4])
+    belief, disbelief, uncertainty, probability, evidence_for, evidence_against = values
     return ActionOpinion(
         action=action,
         belief=belief,
         disbelief=disbelief,
         uncertainty=uncertainty,
         probability=probability,
-        evidence_for=values[4],
-        evidence_against=values[5],
+        evidence_for=evidence_for,
+        evidence_against=evidence_against,
     )
 
 
@@ -312,19 +329,19 @@ def _contributor(contribution: Contribution | None, scene: Scene) -> Contributor
         return None
     rows, cols = scene.sight.clip.source_size
     boxes = scene.boxes_xyxy_px if contribution.is_actor else scene.objects_xyxy_px
-    unit = unit_from_px(boxes[contribution.index][None].double(), width_px=cols, height_px=rows)[0].clamp(
-        0, 1
-    )
+    box_xyxy_px = boxes[contribution.index].double()
+    unit = unit_from_px(box_xyxy_px[None], width_px=cols, height_px=rows)[0].clamp(0, 1)
     return Contributor(
         kind="actor" if contribution.is_actor else "object",
         name="actor" if contribution.is_actor else printable(scene.object_names[contribution.index]),
         share=min(contribution.share, 1.0),
         found_by="leave_one_out",
         track_id=int(scene.track_ids[contribution.index]) if contribution.is_actor else None,
-        box_xyxy_unit=_box(unit),
+        box_xyxy_unit=box_of(unit),
     )
 
 
-def _box(values: Float[Tensor, " 4"]) -> Box:
+def box_of(values: Float[Tensor, " 4"]) -> Box:
+    """The corners as plain numbers."""
     x1, y1, x2, y2 = values.tolist()
     return x1, y1, x2, y2

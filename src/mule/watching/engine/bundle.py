@@ -43,7 +43,7 @@ from mule.training.checkpoint import weights_file
 from mule.training.data import frame_rate
 from mule.training.run_folder import CARD, EXPERIMENT, MODEL
 from mule.video.clips import ClipShape
-from mule.video.transforms import Normalisation, normalised, resized
+from mule.video.transforms import Normalisation, normalised, resized, short_side_size
 from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty
 from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
@@ -102,11 +102,15 @@ class ClipNeeds:
     def pixels(
         self, frames: UInt8[Tensor, "frames channels rows cols"]
     ) -> Float[Tensor, "1 channels frames fitted_rows fitted_cols"]:
-        """Return the clip as the backbone takes it, each side rounded to the nearest multiple."""
-        rows, cols = (self._fitting(side) for side in frames.shape[2:])
+        """Return the clip as the backbone takes it: with its short side, each side rounded to the nearest multiple."""
+        if self.short_side_px is not None:
+            rows, cols = frames.shape[2:]
+            frames = resized(frames, short_side_size(rows, cols, self.short_side_px))
+        rows, cols = (self.fitting_px(side) for side in frames.shape[2:])
         return normalised(resized(frames, (rows, cols)), self.normalisation)[None]
 
-    def _fitting(self, side_px: int) -> int:
+    def fitting_px(self, side_px: int | float) -> int:
+        """Return the nearest length of a side that the network takes."""
         return max(1, round(side_px / self.multiple_px)) * self.multiple_px
 
 
@@ -146,27 +150,15 @@ class Bundle:
         """Pictures of remembered actors, if the folder has them."""
         return thumbnails_in(self.folder)
 
-    def on(self, runtime: str, *, kept_in: Path | None = None, num_threads: int | None = None) -> "Bundle":
+    def on(self, runtime: str, *, kept_in: Path | None = None) -> "Bundle":
         """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
 
-        Args:
-            runtime: where the network runs.
-            kept_in: the folder for exported graphs; None is `graphs` in the cache folder.
-            num_threads: None takes as many as torch does.
-
-        Raises:
-            RangeError: there is no such runtime, or the network cannot be exported.
-            RuntimeMissing: its package is not installed; the message names the extra.
+        Exported graphs are kept in `kept_in`; None is `graphs` in the cache folder.
         """
         if runtime == "torch":
             return self
-        running = running_model(
-            self.model,
-            require_runtime(runtime),
-            kept_in=kept_graphs() if kept_in is None else kept_in,
-            num_threads=num_threads,
-        )
-        return replace(self, model=running)
+        folder = kept_graphs() if kept_in is None else kept_in
+        return replace(self, model=running_model(self.model, require_runtime(runtime), kept_in=folder))
 
 
 def builtin_folder() -> Path:
@@ -234,11 +226,7 @@ def clip_needs(experiment: Experiment) -> ClipNeeds:
 
 
 def seeing_model(run: LoadedRun) -> MuleModel:
-    """Return the network from pixels to evidence; one that was trained on kept maps gets its frozen backbone back.
-
-    Raises:
-        WeightsError: the backbone's weights are missing, or the network has no separate opinion of each action.
-    """
+    """Return the network from pixels to evidence; one that was trained on kept maps gets its frozen backbone back."""
     if run.system.evidence == "dirichlet":
         raise WeightsError(
             f"to watch, a network must have evidence for and against each action; '{run.experiment.system}' shares one "
@@ -256,20 +244,7 @@ def write_bundle(
     remembered: Remembered | None,
     thumbnails: Mapping[str, bytes],
 ) -> None:
-    """Write a bundle of a finished run; the folder appears once everything is in it.
-
-    Args:
-        folder: must not exist yet.
-        run_dir: the finished run.
-        card: what the bundle is.
-        held_out: known actors of its validation side.
-        remembered: the memory of its training actors, calibrated; None leaves it out.
-        thumbnails: pictures of remembered actors by name.
-
-    Raises:
-        BundleError: the folder exists already.
-        FileError: the folder cannot be written.
-    """
+    """Write a bundle of a finished run; the folder, which must not exist yet, appears once everything is in it."""
     if folder.exists():
         raise BundleError(f"{folder}: must not exist yet; it does. Choose another name, or remove it.")
     parts = folder.with_name(f"{folder.name}.parts")

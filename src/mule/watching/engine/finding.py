@@ -108,16 +108,7 @@ class BoxFinder(Protocol):
 
 
 def box_finder(detector: "str | Path | Detector | BoxFinder", video: str) -> BoxFinder:
-    """Return what finds the boxes of a video.
-
-    Args:
-        detector: a file, a folder, a detector, or a finder, which is returned unchanged.
-        video: the name of the video in tables.
-
-    Raises:
-        DetectorError: a detector file cannot be used, or the extra that runs it is missing.
-        AnnotationError: a file of boxes cannot be read.
-    """
+    """Return what finds the boxes of a video by this detector, or in the rows of this name; a finder is itself."""
     if isinstance(detector, BoxFinder):
         return detector
     if not isinstance(detector, str | Path):
@@ -294,57 +285,58 @@ def scenes(
     sights: Iterable[Sight], finder: BoxFinder, rhythm: Rhythm, *, tracker: Mapping[str, Tensor] | None = None
 ) -> Iterator[Scene]:
     """Find the boxes in every sight and link them over time; yield a scene at each key time."""
-    linker = _Linker(finder, rhythm, tracker)
+    step_s = rhythm.link_every_s
+    max_hidden_steps = max(1, round(MOST_HIDDEN_S / float(step_s)))
+    linking = Tracker(sure_score=finder.actor_score, max_hidden_steps=max_hidden_steps)
+    latest_s: Fraction | None = None
+    if tracker:
+        linking.restore(tracker)
+        latest_s = Fraction(*tracker["latest_s"].tolist())
     for sight in sights:
-        scene = linker.scene(sight)
-        if sight.is_key:
-            yield scene
-
-
-class _Linker:
-    def __init__(self, finder: BoxFinder, rhythm: Rhythm, state: Mapping[str, Tensor] | None) -> None:
-        self._finder = finder
-        self._step_s = rhythm.link_every_s
-        self._tracker = Tracker(
-            sure_score=finder.actor_score, max_hidden_steps=max(1, round(MOST_HIDDEN_S / float(self._step_s)))
-        )
-        self._latest_s: Fraction | None = None
-        if state:
-            self._tracker.restore(state)
-            self._latest_s = Fraction(*state["latest_s"].tolist())
-
-    def scene(self, sight: Sight) -> Scene:
-        """Actors that have a track and lie in the frame, by track id, and the objects beside them."""
-        frame = sight.clip.key_frame
-        if frame is None:
-            raise AssertionError("key frames are kept")
-        boxes = self._finder(frame, key_time_s=float(sight.key_time_s))
-        detections = boxes.detections
-        persons = torch.nonzero(detections.class_index == PERSON)[:, 0]
-        persons_px, scores = detections.boxes_xyxy_px[persons], detections.scores[persons]
-        if boxes.track_ids is None:
-            elapsed_s = self._step_s if self._latest_s is None else sight.key_time_s - self._latest_s
-            track_ids = self._tracker.update(persons_px, scores, steps=float(elapsed_s / self._step_s))
+        found = _found(sight, finder)
+        persons = found.detections.class_index == PERSON
+        if found.track_ids is None:
+            boxes_xyxy_px, scores = found.detections.boxes_xyxy_px[persons], found.detections.scores[persons]
+            elapsed_s = step_s if latest_s is None else sight.key_time_s - latest_s
+            track_ids = linking.update(boxes_xyxy_px, scores, steps=float(elapsed_s / step_s))
         else:
-            track_ids = boxes.track_ids[persons]
-        self._latest_s = sight.key_time_s
-        rows, cols = sight.clip.source_size
-        inside_px = clip_to_image(persons_px, width_px=cols, height_px=rows)
-        kept = torch.nonzero((track_ids != NO_TRACK) & has_area(inside_px))[:, 0]
-        kept = kept[track_ids[kept].argsort()]
-        _, objects = split_actors_and_objects(detections, actor_score=self._finder.actor_score)
-        names = tuple(self._finder.class_names)
-        return Scene(
-            sight=sight,
-            boxes_xyxy_px=inside_px[kept],
-            scores=scores[kept],
-            track_ids=track_ids[kept],
-            objects_xyxy_px=objects.boxes_xyxy_px,
-            object_names=tuple(
-                names[number] if number < len(names) else "object" for number in objects.class_index.tolist()
-            ),
-            tracker={
-                **self._tracker.state,
-                "latest_s": torch.tensor([sight.key_time_s.numerator, sight.key_time_s.denominator]),
-            },
-        )
+            track_ids = found.track_ids[persons]
+        latest_s = sight.key_time_s
+        if sight.is_key:
+            now_s = torch.tensor([latest_s.numerator, latest_s.denominator])
+            yield _scene(sight, finder, found.detections, track_ids, {**linking.state, "latest_s": now_s})
+
+
+def _found(sight: Sight, finder: BoxFinder) -> FoundBoxes:
+    frame = sight.clip.key_frame
+    if frame is None:
+        raise AssertionError("key frames are kept")
+    return finder(frame, key_time_s=float(sight.key_time_s))
+
+
+def _scene(
+    sight: Sight,
+    finder: BoxFinder,
+    detections: Detections,
+    track_ids: Int[Tensor, " persons"],
+    tracker: Mapping[str, Tensor],
+) -> Scene:
+    """Actors that have a track and lie in the frame, by track id, and the objects beside them."""
+    persons = detections.class_index == PERSON
+    rows, cols = sight.clip.source_size
+    inside_px = clip_to_image(detections.boxes_xyxy_px[persons], width_px=cols, height_px=rows)
+    kept = torch.nonzero((track_ids != NO_TRACK) & has_area(inside_px))[:, 0]
+    kept = kept[track_ids[kept].argsort()]
+    _, objects = split_actors_and_objects(detections, actor_score=finder.actor_score)
+    names = tuple(finder.class_names)
+    return Scene(
+        sight=sight,
+        boxes_xyxy_px=inside_px[kept],
+        scores=detections.scores[persons][kept],
+        track_ids=track_ids[kept],
+        objects_xyxy_px=objects.boxes_xyxy_px,
+        object_names=tuple(
+            names[number] if number < len(names) else "object" for number in objects.class_index.tolist()
+        ),
+        tracker=tracker,
+    )

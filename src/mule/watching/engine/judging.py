@@ -1,4 +1,4 @@
-"""From a network's outputs to evidence, trust and novelty; held-out actors and watched ones take the same way.
+"""From a network's outputs to evidence, trust and novelty; held-out and watched actors go through the same steps.
 
 outputs h, features z ─┬─▶ evidence of the network, e^±h ──────────────┬─▶ evidence of network and memory together
                        ├─▶ neighbours in memory ─▶ weights, trust t ───╯
@@ -38,11 +38,11 @@ from mule.memory.taught import (
     outputs_with_taught,
 )
 from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
-from mule.novelty.combining import DECIDING_PARTS, MEMORY_PART, CombinedScore, deciding_ranks, folds_of
+from mule.novelty.combining import CombinedScore, deciding_ranks, folds_of
 from mule.novelty.drift import DriftAlarm
 from mule.novelty.scores import positive_log_evidence_novelty
 from mule.novelty.thresholds import NoveltyThreshold, promised_alarm_rate, promised_threshold
-from mule.watching.moments import P_VALUE, DecisionThreshold, View
+from mule.watching.moments import P_VALUE, DecisionThreshold
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
 """Names of scores in results: the paper's PE of the logarithm of the evidence, and how far all remembered actors are."""
@@ -57,7 +57,7 @@ class Judged:
     together: Evidence
     """Evidence of network and memory, added up. The same as `network` without a memory."""
     ranks: Float[Tensor, "actors scores"]
-    """The novelty scores to calibrate, in the order of `Judge.score_names`."""
+    """The novelty scores to calibrate, `DECIDING_PARTS` of `mule.novelty.combining`; without a memory, PE of the log evidence alone."""
     log_trust: Float[Tensor, " actors"] | None
     weighed: Weighed | None
 
@@ -90,9 +90,6 @@ class Judge:
         """Find the columns of the actions in memory, and those that count for novelty: all except tags.
 
         `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
-
-        Raises:
-            RangeError: the memory has actions that the network does not know, or the network has two outputs per action.
         """
         self._pair_evidence = pair_evidence
         self.remembered = remembered
@@ -119,21 +116,14 @@ class Judge:
         self.classes = (*trained, *(action.name for action in remembered.taught))
         self._search = EntrySearch(remembered.memory.features, remembered.memory.places.group_index)
 
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        """Names of the novelty scores that are combined."""
-        if self.remembered is None:
-            return (EVIDENCE_SCORE,)
-        names = {MEMORY_PART: MEMORY_SCORE, "exp-pe": EVIDENCE_SCORE}
-        return tuple(names.get(part, part) for part in DECIDING_PARTS)
-
     def __call__(
         self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
     ) -> Judged:
         """Judge each actor by its raw outputs and by the features a memory keeps of it."""
         if self.remembered is None:
             network = self._evidence(outputs)
-            rank = positive_log_evidence_novelty(self._of_actions(network)).rank.double()
+            of_actions = Evidence(network.positive[:, self._is_action], network.negative[:, self._is_action])
+            rank = positive_log_evidence_novelty(of_actions).rank.double()
             return Judged(network, network, rank[:, None], None, None)
         remembered = self.remembered
         logits = outputs_with_taught(remembered, outputs[:, self._columns], features)
@@ -143,9 +133,6 @@ class Judge:
         ranks = deciding_ranks(logits[:, self._is_action], log_trust)
         together = fused(network, evidence_with_taught(remembered, weighed))
         return Judged(network, together, ranks, log_trust, weighed)
-
-    def _of_actions(self, evidence: Evidence) -> Evidence:
-        return Evidence(evidence.positive[:, self._is_action], evidence.negative[:, self._is_action])
 
     def _evidence(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
         """One logit h becomes e⁺ = e^h and e⁻ = e^−h, whose expected probability is exactly the sigmoid of h.
@@ -198,36 +185,28 @@ class HeldOutOutputs:
         )
 
 
-@dataclass(frozen=True)
-class HeldOutActors:
-    """Known actors that no training used: how novel they look, and which of them share a clip or a track."""
+class UsualNovelty:
+    """How novel known actors look, learnt from held-out actors that no training used."""
 
-    ranks: Float[Tensor, "actors scores"]
-    clip_index: Int[Tensor, " actors"]
-    track_index: Int[Tensor, " actors"]
-    """−1 where an actor was not followed. Looks at one track come in the order of time."""
+    def __init__(
+        self,
+        ranks: Float[Tensor, "actors scores"],
+        clip_index: Int[Tensor, " actors"],
+        track_index: Int[Tensor, " actors"],
+    ) -> None:
+        """Calibrate on the ranks of held-out actors, in the order of time.
 
-    def __post_init__(self) -> None:
-        if not len(self.ranks) == len(self.clip_index) == len(self.track_index):
+        `track_index` says which of them are looks at one track; it is −1 where an actor was not followed.
+        """
+        if not len(ranks) == len(clip_index) == len(track_index):
             raise ShapeError(
                 "held-out actors must have ranks, a clip and a track each; got "
-                f"{len(self.ranks)}, {len(self.clip_index)} and {len(self.track_index)}."
+                f"{len(ranks)}, {len(clip_index)} and {len(track_index)}."
             )
-
-
-class UsualNovelty:
-    """How novel known actors look, learnt from held-out actors."""
-
-    def __init__(self, held_out: HeldOutActors) -> None:
-        """Calibrate.
-
-        Raises:
-            TooFewActors: some fold has fewer than twenty held-out actors.
-        """
-        self.combined = CombinedScore(held_out.ranks.shape[1])
-        statistic = self.combined.fit_crossed(held_out.ranks, folds_of(held_out.clip_index))
-        self._of_first_looks = statistic[_is_first_look(held_out.track_index)]
-        self._by_looks = _by_looks(self.combined(held_out.ranks).rank, held_out.track_index)
+        self.combined = CombinedScore(ranks.shape[1])
+        statistic = self.combined.fit_crossed(ranks, folds_of(clip_index))
+        self._of_first_looks = statistic[_is_first_look(track_index)]
+        self._by_looks = _by_looks(self.combined(ranks).rank, track_index)
 
     @property
     def num_held_out(self) -> int:
@@ -267,37 +246,32 @@ class UsualNovelty:
         """Return T of each actor, the number the drift alarm bets on."""
         return self.combined.statistic(ranks)
 
-    def threshold(self, text: str, *, view: View = "so_far") -> DecisionThreshold:
+    def threshold(self, text: str) -> DecisionThreshold:
         """Return the threshold that `text` names: `known-95` (95 % of known actors pass), or a share such as 0.99.
 
         With a share, an actor is novel if it is stranger than that share of known actors. A promise is kept by ranks: its
         value is that of the held-out actor at which the promise ends, so that an actor lies above it exactly if its
         statistic lies above that actor's.
-
-        Raises:
-            RangeError: the text is neither, or the share does not lie between 0 and 1.
-            TooFewActors: there are too few held-out actors for the promise.
         """
         together = self.combined.together
         if text.startswith("known"):
             promise = promised_threshold(together.held_out, alarm_rate=promised_alarm_rate(text))
             value = together(torch.tensor([promise.novelty], dtype=torch.float64)).novelty.value.item()
-            return self._threshold(text, value, view=view, meaning=promise.meaning)
-        value = _share(text)
-        above = int((together(together.held_out).novelty.value > value).sum())
-        chosen = NoveltyThreshold(value, above / self.num_held_out, self.num_held_out, is_promised=False)
-        return self._threshold(text, value, view=view, meaning=chosen.meaning)
-
-    def _threshold(self, name: str, value: float, *, view: View, meaning: str) -> DecisionThreshold:
+            meaning = promise.meaning
+        else:
+            value = _share(text)
+            above = int((together(together.held_out).novelty.value > value).sum())
+            share = above / self.num_held_out
+            meaning = NoveltyThreshold(value, share, self.num_held_out, is_promised=False).meaning
         return DecisionThreshold(
-            name=name, score=P_VALUE, value=value, view=view, meaning=meaning, num_held_out=self.num_held_out
+            name=text, score=P_VALUE, value=value, meaning=meaning, num_held_out=self.num_held_out
         )
 
 
 def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
     """Calibrate on held-out known actors, as a judge sees them."""
     ranks = judge(held_out.outputs, held_out.features).ranks
-    return UsualNovelty(HeldOutActors(ranks, held_out.clip_index, held_out.track_index))
+    return UsualNovelty(ranks, held_out.clip_index, held_out.track_index)
 
 
 def _share(text: str) -> float:

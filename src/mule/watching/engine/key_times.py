@@ -156,11 +156,7 @@ class LiveSights:
     num_openings: int = 0
 
     def __iter__(self) -> Iterator[Sight]:
-        """Sights until the stream stays silent for too long, or `stopping` is set.
-
-        Raises:
-            VideoError: the stream never showed a frame.
-        """
+        """Sights until the stream stays silent for too long, or `stopping` is set."""
         began_at: float | None = None
         latest_at, wait_s = self.clock(), self.patience.first_wait_s
         offset_s, latest_s = self.start_s, None
@@ -303,7 +299,9 @@ class Overlapped(Generic[T]):
             if self._drops is None:
                 self._changed.wait_for(lambda: len(self._waiting) < self._room or self._is_closed)
             elif len(self._waiting) >= self._room:
-                dropped = self._drop()
+                place = next((at for at, each in enumerate(self._waiting) if self._drops(each)), 0)
+                dropped = self._waiting[place]
+                del self._waiting[place]
             if self._is_closed:
                 return False
             self._waiting.append(item)
@@ -311,10 +309,3 @@ class Overlapped(Generic[T]):
         if dropped is not None:
             self._dropped(dropped)
         return True
-
-    def _drop(self) -> T:
-        drops = self._drops or (lambda _: True)
-        place = next((at for at, each in enumerate(self._waiting) if drops(each)), 0)
-        dropped = self._waiting[place]
-        del self._waiting[place]
-        return dropped

@@ -75,11 +75,7 @@ def open_watch(
     settings: WatchSettings = WatchSettings(),  # noqa: B008 - frozen
     noted: Callable[[str], None] = lambda _: None,
 ) -> "Watcher":
-    """Open the source and the detector, and return a watcher that has not started.
-
-    Raises:
-        MuleError: the source, the model or the detector cannot be used.
-    """
+    """Open the source and the detector, and return a watcher that has not started."""
     video = video_source(source)
     facts = video_facts(video)
     chosen = named_detector(detector, bundle) if detector is None or isinstance(detector, str) else detector
@@ -227,11 +223,7 @@ def video_name(source: VideoSource) -> str:
 
 
 def recommended(bundle: Bundle, source: VideoSource) -> Path:
-    """Return the model's own detector, or the boxes beside a rendered scene if it has none.
-
-    Raises:
-        DetectorError: there are no boxes beside the scene.
-    """
+    """Return the model's own detector, or the boxes beside a rendered scene if it has none."""
     if bundle.own_detector is not None:
         return bundle.own_detector
     if isinstance(source, VideoFile):
@@ -275,15 +267,7 @@ def _rhythm(header: Header, bundle: Bundle, *, link_steps: int) -> Rhythm:
 
 
 def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
-    """Find a detector by file, folder or card name; None leaves the choice to the model.
-
-    Args:
-        name: a file, a folder, or a card of `mule weights list`; None uses the detector the model recommends.
-        bundle: the model.
-
-    Raises:
-        DetectorError: the detector does not exist, or its file was not pulled.
-    """
+    """Find a detector by file, folder or card name; None leaves the choice to the model."""
     if name is None and bundle.own_detector is not None:
         return None
     wanted = name or bundle.card.detector

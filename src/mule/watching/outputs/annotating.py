@@ -108,18 +108,7 @@ KNOWN_RGB, NOVEL_RGB = _rgb(CYAN), _rgb(YELLOW)
 def write_annotated(
     path: Path, frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header, rate: Fraction
 ) -> int:
-    """Write the video frame by frame and return the number of frames. The file appears whole or not at all.
-
-    Args:
-        path: the `.mp4` file to write.
-        frames: times and images in their order, `rate` of them per second.
-        moments: in the order of their key times; read as the frames need them.
-        header: of the moments.
-        rate: frames per second.
-
-    Raises:
-        VideoError: there are no frames, or the file cannot be written.
-    """
+    """Write the video frame by frame, `rate` of them per second, and return their number; whole or not at all."""
     missing = letters_without_font(header.classes)
     if missing:
         logging.getLogger("mule").warning(

@@ -9,6 +9,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from mule.core.errors import RangeError, did_you_mean
 from mule.core.files import write_file
+from mule.core.text_rows import write_csv
 from mule.data.convert.ava_files import AVA_80
 from mule.video.clips import SAME_INSTANT_S, exact
 from mule.watching.moments import Box, Header, Moment, SeenActor, novelty_of
@@ -237,21 +239,16 @@ def write_coco(path: Path, header: Header, moments: Iterable[Moment]) -> None:
                 annotations.append(
                     number | {"category_id": category[label.name]} | _coco_actor(actor, header, label)
                 )
+    video = {"id": 1, "name": source.video, "file_name": source.address, "fps": float(source.rate)}
     content = {
         "info": {"description": f"{source.video}, watched with {header.model.name}"},
-        "videos": [_coco_video(header)],
+        "videos": [video | {"width": source.cols, "height": source.rows}],
         "categories": [{"id": number, "name": name} for name, number in category.items()],
         "tracks": [{"id": number, "name": f"actor {number}"} for number in sorted(tracks)],
         "images": images,
         "annotations": annotations,
     }
     write_file(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-
-
-def _coco_video(header: Header) -> dict[str, Any]:
-    source = header.source
-    size = {"width": source.cols, "height": source.rows}
-    return {"id": 1, "name": source.video, "file_name": source.address, "fps": float(source.rate)} | size
 
 
 def _coco_actor(actor: SeenActor, header: Header, label: Label) -> dict[str, Any]:
@@ -271,17 +268,9 @@ def _coco_actor(actor: SeenActor, header: Header, label: Label) -> dict[str, Any
 
 def write_viame(path: Path, header: Header, moments: Iterable[Moment]) -> None:
     """Write VIAME CSV, which DIVE opens: a row per actor and key time, labels with confidences, novelty as attributes."""
-
-    def write(unfinished: Path) -> None:
-        with unfinished.open("w", encoding="utf-8", newline="") as file:
-            rows = csv.writer(file, lineterminator="\n")
-            rows.writerow(_VIAME_COLUMNS)
-            rows.writerow(["# metadata", f"fps: {float(header.source.rate):.12g}", 'exported_by: "mule"'])
-            for moment in moments:
-                for actor in moment.actors:
-                    rows.writerow(_viame_row(actor, moment, header))
-
-    write_file(path, write)
+    facts = ["# metadata", f"fps: {float(header.source.rate):.12g}", 'exported_by: "mule"']
+    rows = (_viame_row(actor, moment, header) for moment in moments for actor in moment.actors)
+    write_csv(path, _VIAME_COLUMNS, chain([facts], rows))
 
 
 def _viame_row(actor: SeenActor, moment: Moment, header: Header) -> list[str]:
@@ -308,11 +297,7 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Header, Iterable[Moment]], None]]]
 
 
 def require_exports(names: Iterable[str]) -> None:
-    """Stop unless every name is an export format.
-
-    Raises:
-        RangeError: one is not.
-    """
+    """Stop unless every name is an export format."""
     unknown = [name for name in names if name not in EXPORTS]
     if unknown:
         raise RangeError(

@@ -26,11 +26,7 @@ class MomentsFile:
     """A file of moments. Iterate over it as often as you like; one moment is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Read the header.
-
-        Raises:
-            AnnotationError: the file is missing, is no file of moments, or has another version.
-        """
+        """Read the header."""
         self.path = path
         self.cut_line: int | None = None
         """The number of a last line that was cut off; known once the moments have been read."""
@@ -75,12 +71,7 @@ class MomentsWriter:
         self._file.close()
 
     def write(self, moment: Moment) -> None:
-        """Add one moment.
-
-        Raises:
-            RangeError: the moment disagrees with the header, or does not follow the last one.
-            FileError: the file cannot be written.
-        """
+        """Add one moment."""
         problems = problems_of(moment, self._header)
         if self.latest_s is not None and moment.key_time_s <= self.latest_s:
             problems.append(f"key times must rise; {moment.key_time_s:g} s follows {self.latest_s:g} s")
@@ -94,12 +85,7 @@ class MomentsWriter:
 
 
 def create_moments(path: Path, header: Header) -> MomentsWriter:
-    """Create a file with the header.
-
-    Raises:
-        MuleError: the file exists already.
-        FileError: it cannot be written.
-    """
+    """Create a file with the header."""
     try:
         file = path.open("xb")
         _append(file, header)
@@ -113,12 +99,7 @@ def create_moments(path: Path, header: Header) -> MomentsWriter:
 
 
 def resume_moments(path: Path, header: Header) -> MomentsWriter:
-    """Open the file after its last whole line, and remove what was cut off there; create it if it is missing.
-
-    Raises:
-        AnnotationError: the file cannot be read, or its header differs from this one.
-        FileError: it cannot be written.
-    """
+    """Open the file after its last whole line, and remove what was cut off there; create it if it is missing."""
     end = _end_of_whole_lines(path)
     if not end:
         path.unlink(missing_ok=True)

@@ -23,7 +23,6 @@ from mule.core.errors import AnnotationError, MuleError
 from mule.core.files import os_reason, write_file
 from mule.watching.moments import (
     ActionEvidence,
-    ActionOpinion,
     Contributor,
     Header,
     Judgement,
@@ -52,11 +51,7 @@ class Pictures:
         self.addresses: list[str] = []
 
     def number(self, name: str | None) -> int | None:
-        """Return the place of a picture in `addresses`; None if there is no such picture.
-
-        Raises:
-            AnnotationError: the name leads out of the archive, or the file is no small PNG or JPEG.
-        """
+        """Return the place of a picture in `addresses`; None if there is no such picture."""
         if name is None or self._archive is None:
             return None
         if name not in self._number:
@@ -68,11 +63,7 @@ class Pictures:
 
 
 def picture_address(content: bytes, place: str) -> str:
-    """Return a PNG or JPEG as a data address.
-
-    Raises:
-        AnnotationError: it is neither, or too large; the message names the place.
-    """
+    """Return a PNG or JPEG as a data address."""
     kinds = [kind for begin, kind in _PICTURE_KINDS.items() if content.startswith(begin)]
     if not kinds or len(content) > MOST_PICTURE_BYTES:
         raise AnnotationError(
@@ -89,14 +80,7 @@ def page_content(
     thumbnails: Sequence[Thumbnail],
     remembered: ThumbnailArchive | None,
 ) -> dict[str, Any]:
-    """Return all that the page shows except the video. Numbers that decide are exact; others are rounded.
-
-    Args:
-        header: of the moments.
-        moments: in the order of their key times.
-        thumbnails: of the most novel looks.
-        remembered: thumbnails of remembered actors; None shows none.
-    """
+    """Return all that the page shows except the video. Numbers that decide are exact; others are rounded."""
     seen = list(moments)
     pictures = Pictures(remembered)
     explained = _explained(header, seen)
@@ -144,14 +128,13 @@ def _look(at: int, actor: SeenActor, header: Header) -> dict[str, Any]:
         "novelty": novelty,
         "said": novelty_in_words(novelty, header.threshold),
         "looks": actor.num_looks,
-        "does": [[each.action, *map(_short, _masses(each))] for each in actor.judged(view).actions],
+        "does": [
+            [each.action, *map(_short, (each.belief, each.disbelief, each.uncertainty, each.probability))]
+            for each in actor.judged(view).actions
+        ],
         "now": _scores(actor.now),
         "sofar": _scores(actor.so_far),
     }
-
-
-def _masses(opinion: ActionOpinion) -> tuple[float, ...]:
-    return opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability
 
 
 def _scores(judgement: Judgement) -> list[float | None]:
@@ -225,21 +208,7 @@ def write_page(
     thumbnails: Sequence[Thumbnail] = (),
     remembered: ThumbnailArchive | None = None,
 ) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        path: the file to write.
-        header: of the moments.
-        moments: in the order of their key times.
-        video: what to show behind the boxes; None shows boxes on a plain background.
-        thumbnails: of the most novel looks.
-        remembered: thumbnails of remembered actors; a missing one is not shown.
-
-    Raises:
-        AnnotationError: a thumbnail leads out of its archive, or is no picture.
-        FileError: the page cannot be written.
-        MuleError: the video cannot be read.
-    """
+    """Write the page, whole or not at all. Without a video it shows boxes on a plain background."""
     content = page_content(header, moments, thumbnails=thumbnails, remembered=remembered)
     content["video"] = None if video is None else _video(video, path)
     write_file(path, page_text(content, title=f"{header.source.video} · MULE"))

@@ -24,11 +24,10 @@ from torch import Tensor
 
 from mule.core.errors import AnnotationError, FileError, MuleError
 from mule.core.files import os_reason, write_file
-from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact
-from mule.video.decode import RgbConverter
+from mule.video.clips import ClipWindow, exact, key_times
 from mule.video.encode import VideoWriter
-from mule.video.reading import open_frames, read_clips, video_facts
-from mule.video.sources import DecodeReport, FrameStream, LiveStream, VideoFile, VideoSource, video_source
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
 from mule.watching.moments import Moment, printable
@@ -63,12 +62,7 @@ PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
 
 
 def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
-    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first.
-
-    Raises:
-        FileError: the result cannot be written.
-        MuleError: the folder holds another result, or files that a result would replace.
-    """
+    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first."""
     points = ResumePoints(folder)
     path = folder / MOMENTS
     _require_room(folder, resumes=resumes)
@@ -103,18 +97,8 @@ def write_outputs(
 ) -> Summary:
     """Write everything that is made of the moments in a folder.
 
-    Args:
-        folder: of the result.
-        source: what was watched; for a live source, the kept key frames are shown instead.
-        exports: names of `EXPORTS`.
-        has_video: whether to write the annotated video.
-        thumbnails: pictures of remembered actors (`Bundle.thumbnails`).
-        writing: called with the name of each file before it is written.
-
-    Raises:
-        RangeError: there is no such export.
-        FileError: a file cannot be written.
-        MuleError: the moments or the source cannot be read.
+    Of a live source, the kept key frames are shown. `exports` are names of `EXPORTS`, `thumbnails` those of the
+    bundle; `writing` is called with the name of each file before it is written.
     """
     require_exports(exports)
     moments = MomentsFile(folder / MOMENTS)
@@ -234,25 +218,15 @@ def _page_video(folder: Path, shown: VideoSource | None, *, has_annotated: bool)
 
 
 def frames_at_rate(
-    source: str | Path | VideoSource, rate: Fraction, *, report: DecodeReport | None = None
+    source: str | Path | VideoSource, rate: Fraction
 ) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
     """Yield the times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
 
     A frame that stays on screen for several of these times is yielded again; do not write to it.
     """
-    with open_frames(video_source(source), report) as frames:
-        convert = RgbConverter(frames.first_frame, frames.report)
-        number = 0
-        picture = frames.next_picture()
-        while picture is not None:
-            following = frames.next_picture()
-            until_s = frames.report.end_s if following is None else following.time_s
-            image = None
-            while until_s is not None and number / rate + SAME_INSTANT_S < until_s:
-                image = convert(picture.decoded()) if image is None else image
-                yield float(number / rate), image
-                number += 1
-            picture = following
+    windows = (ClipWindow(time_s, (time_s,)) for time_s in key_times(period_s=1 / rate))
+    for clip in read_clips(source, windows):
+        yield float(clip.window.key_time_s), clip.frames[0].permute(1, 2, 0).numpy()
 
 
 def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ...]:
@@ -260,7 +234,8 @@ def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ..
     header = moments.header
     chosen = NovelThumbnails(header.threshold)
     for moment in moments:
-        chosen.add(moment, _blank(moment))
+        blank = np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
+        chosen.add(moment, blank)
     times = {each.key_time_s for each in chosen.kept}
     wanted = [moment for moment in moments if moment.key_time_s in times]
     pictured = NovelThumbnails(header.threshold)
@@ -268,10 +243,6 @@ def _most_novel(shown: VideoSource, moments: MomentsFile) -> tuple[Thumbnail, ..
     for moment, clip in zip(wanted, read_clips(shown, windows), strict=False):
         pictured.add(moment, clip.frames[0].permute(1, 2, 0).numpy())
     return pictured.kept
-
-
-def _blank(moment: Moment) -> UInt8[np.ndarray, "rows cols 3"]:
-    return np.broadcast_to(np.zeros(3, np.uint8), (moment.rows, moment.cols, 3))
 
 
 RESUME_FORMAT = "mule-watch-1"
@@ -293,11 +264,7 @@ class ResumePoints:
         self._slot = 1 - self._slot
 
     def read(self, *, key_time_s: float) -> dict[str, Tensor]:
-        """Return the state after the moment at this time.
-
-        Raises:
-            AnnotationError: it is missing.
-        """
+        """Return the state after the moment at this time."""
         for slot, path in enumerate(self._paths):
             if _key_time_s(path) == key_time_s:
                 self._slot = 1 - slot
