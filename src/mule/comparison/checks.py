@@ -27,7 +27,7 @@ from mule.evaluation.control import SUSPICIOUS_AUROC, control_without_pixels
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage
 from mule.evaluation.open_set import evaluate_open_set
 from mule.evaluation.outcomes import Comparison, MethodRow, Outcome, Trial
-from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.tables import Line, Sheet, TableNumber
 from mule.inference.judging import FALSE_ALARMS
 from mule.inference.outputs import SideOutputs
 from mule.inference.results import kept_outputs, read_novelties
@@ -148,7 +148,7 @@ def coverage_sheet(trials: Sequence[Coverage], judged: str) -> Sheet:
         "most 5 % (beta-binomial, Holm's correction over the groups of a trial). The promise is an average over all known "
         "actors, so single groups may be off although it holds.",
     )
-    return Sheet(("Known actors", "Number", "Flagged", "Off"), (LineGroup("", tuple(lines)),), notes=notes)
+    return Sheet(("Known actors", "Number", "Flagged", "Off"), tuple(lines), notes=notes)
 
 
 def _of_trial(each: FinishedRow, side: str, score: str) -> Coverage:

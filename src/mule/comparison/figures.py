@@ -24,7 +24,6 @@ from mule.evaluation.class_figures import (
 )
 from mule.evaluation.drawing import method_styles, write_figure
 from mule.evaluation.figures import (
-    FlaggedCounts,
     MethodCurves,
     ScoredActors,
     precision_recall_figure,
@@ -91,13 +90,14 @@ def _shown_by_class(findings: Findings) -> set[str]:
 def _curves(findings: Findings, method: str, side: str, area: str) -> MethodCurves:
     score, rows = findings.judged_by[method], findings.of(method)
     areas = [getattr(each.results[side].scores[score].measures, area) for each in rows]
-    return MethodCurves(method, tuple(_counts(each, side, score) for each in rows), float(np.mean(areas)))
-
-
-def _counts(each: FinishedRow, side: str, score: str) -> FlaggedCounts:
-    novelty = read_novelties(each.row.folder, side)[score]
-    curve = operating_curve(novelty, kept_outputs(each.row.folder, side).truth.is_novel)
-    return FlaggedCounts(curve.novel_flagged, curve.known_flagged)
+    curves = [
+        operating_curve(
+            read_novelties(each.row.folder, side)[score],
+            kept_outputs(each.row.folder, side).truth.is_novel,
+        )
+        for each in rows
+    ]
+    return MethodCurves(method, tuple(curves), float(np.mean(areas)))
 
 
 def _scored(findings: Findings, each: FinishedRow, side: str) -> ScoredActors:

@@ -138,8 +138,6 @@ def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-JUDGED_TITLE = "Each method by the score it is judged by"
-EVERY_SCORE_ON = "Every score on "
 OF_STAGE = (
     "These results are on Stage, a rendered world of short clips, with a small network trained for minutes. They compare "
     "methods that had the same data, the same backbone and the same budget."
@@ -312,11 +310,8 @@ def _without_spread(sheet: Sheet) -> Sheet:
             replace(each, spread="" if each.spread.startswith("[") else each.spread) for each in cell
         )
 
-    blocks = [
-        replace(block, lines=tuple(replace(line, cells=tuple(map(bare, line.cells))) for line in block.lines))
-        for block in sheet.blocks
-    ]
-    return replace(sheet, blocks=tuple(blocks))
+    lines = [replace(line, cells=tuple(map(bare, line.cells))) for line in sheet.lines]
+    return replace(sheet, lines=tuple(lines))
 
 
 def _what_it_is(findings: Findings) -> str:

@@ -9,6 +9,7 @@ split.
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 from jaxtyping import Bool
@@ -24,12 +25,13 @@ from mule.evaluation.intervals import (
     interval_of,
 )
 from mule.evaluation.open_set import OpenSetMeasures
-from mule.evaluation.outcomes import LEVEL, Trial
-from mule.evaluation.tables import ARROWS, Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.outcomes import LEVEL, Difference, Measure, Trial
+from mule.evaluation.tables import ARROWS, Line, Sheet, TableNumber, difference_number
 from mule.inference.results import Novelties, kept_outputs, read_novelties
 from mule.inference.score_rules import LEFT_OUT
 
 DEFAULT = "mule-memory"
+AUROC = Measure("auroc", "AUROC", "higher")
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def default_against_others(test: PairedTest) -> Sheet | None:
         "bootstrap resamples: trials with replacement, and in each its clips, the same for both. Bold: the interval excludes "
         "zero. The intervals are not adjusted for multiple comparisons.",
     )
-    return Sheet(titles, (LineGroup("", tuple(lines)),), notes=notes)
+    return Sheet(titles, tuple(lines), notes=notes)
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
@@ -195,7 +197,7 @@ def default_in_short(test: PairedTest) -> str | None:
         found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
         if found is not None and found.interval is not None:
             groups[_standing(found.interval)].append(
-                f"{method} ({_percent(found.auroc)}, won {found.num_won} of {found.num_trials})"
+                f"{method} ({AUROC.shown(found.auroc)}, won {found.num_won} of {found.num_trials})"
             )
     own = [
         value
@@ -206,7 +208,7 @@ def default_in_short(test: PairedTest) -> str | None:
     if not standing:
         return None
     return (
-        f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
+        f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {AUROC.shown(float(np.mean(own)))}, mean over {len(own)} "
         f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {standing}."
     )
 
@@ -218,26 +220,16 @@ def _standing(difference: ConfidenceInterval) -> str:
 
 
 def _line(method: str, score: str, found: Tested) -> Line:
-    ends = found.interval
-    spread = "" if ends is None else f"[{_percent(ends.low)}, {_percent(ends.high)}]"
-    is_clear = ends is not None and (ends.low > 0 or ends.high < 0)
+    difference = Difference(found.difference, *(found.interval or (nan, nan)), found.num_trials, "seed")
     return Line(
         (
             method,
             score,
-            (TableNumber(_percent(found.auroc)),),
-            (
-                TableNumber(
-                    f"{'+' if found.difference > 0 else ''}{_percent(found.difference)}", spread, is_clear
-                ),
-            ),
+            (TableNumber(AUROC.shown(found.auroc)),),
+            (difference_number(difference, AUROC),),
             f"{found.num_won} of {found.num_trials}",
         )
     )
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}".replace("-", "−")
 
 
 def _auroc(each: FinishedRow, side: str, score: str) -> float | None:

@@ -25,11 +25,6 @@ class Control(NamedTuple):
     auroc: float
     """AUROC of this distance, with novel as the positive class; 0.5 is chance."""
 
-    @property
-    def is_suspicious(self) -> bool:
-        """Whether novel and known clips can be separated without their pixels."""
-        return self.auroc > SUSPICIOUS_AUROC
-
 
 def control_without_pixels(
     training: Float[np.ndarray, "trained facts"],

@@ -7,7 +7,7 @@ figure stays open and the caller's settings and backend do not change.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -138,13 +138,10 @@ def side_legend(
     handles: Sequence["Artist"],
     names: Sequence[str],
     *,
-    heading: str = "",
-    at: tuple[float, float] | None = None,
+    heading: str,
+    at: tuple[float, float],
 ) -> "Legend":
-    """A legend to the right of the panels, or with its upper left corner at `at`."""
-    placed: dict[str, Any] = {"loc": "outside right upper"}
-    if at is not None:
-        placed = {"loc": "upper left", "bbox_to_anchor": at, "borderaxespad": 0, "borderpad": 0}
+    """A legend with its upper left corner at `at`."""
     return figure.legend(
         handles,
         list(map(plain, names)),
@@ -155,7 +152,10 @@ def side_legend(
         handlelength=2.8,
         labelspacing=0.45,
         alignment="left",
-        **placed,
+        loc="upper left",
+        bbox_to_anchor=at,
+        borderaxespad=0,
+        borderpad=0,
     )
 
 

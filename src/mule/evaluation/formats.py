@@ -54,10 +54,7 @@ def markdown(sheet: Sheet) -> str:
         ),
         "|" + "|".join(" :-- " if _is_text(sheet, at) else " --: " for at in range(len(titles))) + "|",
     ]
-    for block in sheet.blocks:
-        if block.title:
-            lines.append(_markdown_row([f"*{escaped_markdown(block.title)}*", *[""] * (len(titles) - 1)]))
-        lines += [_markdown_row(list(map(_markdown_cell, line.cells))) for line in block.lines]
+    lines += [_markdown_row(list(map(_markdown_cell, line.cells))) for line in sheet.lines]
     notes = [text for note in sheet.notes for text in ("", escaped_markdown(note))]
     return "\n".join([*lines, *notes]) + "\n"
 
@@ -72,14 +69,7 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z0-9:._-]+", label):
         raise RangeError(rf"a LaTeX label must be letters, digits and any of : . _ -; got {label!r}.")
-    width = len(sheet.titles)
-    body: list[str] = []
-    for block in sheet.blocks:
-        body.append(r"\midrule")
-        if block.title:
-            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped_latex(block.title)}}}}} \\")
-        body += map(_latex_line, block.lines)
-    columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(width))
+    columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(len(sheet.titles)))
     text = " ".join(map(escaped_latex, filter(None, (caption, *sheet.notes))))
     return "\n".join(
         [
@@ -91,7 +81,8 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
             r"\toprule",
             *_latex_spans(sheet),
             " & ".join(rf"\textbf{{{escaped_latex(title)}}}" for title in sheet.titles) + r" \\",
-            *body,
+            r"\midrule",
+            *map(_latex_line, sheet.lines),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
@@ -112,10 +103,10 @@ def summary_csv(comparison: Comparison) -> str:
         name for each in comparison.measures for name in (each.key, *(f"{each.key}_{what}" for what in ("deviation", "trials", "is_best")))
     ]  # fmt: skip
     marked = {each: comparison.best(comparison.contenders(each), each) for each in comparison.measures}
-    rows: list[Sequence[object]] = [["block", "method", *comparison.fact_titles, "score", *numbers]]
+    rows: list[Sequence[object]] = [["method", "score", *numbers]]
     for row in comparison.rows:
         for score in comparison.scores(row.method) or ("",):
-            cells: list[object] = [row.block, row.method, *row.facts, score]
+            cells: list[object] = [row.method, score]
             for measure in comparison.measures:
                 contender = Contender(row.method, score if measure.has_scores else "")
                 summary = comparison.summary(contender, measure)
@@ -171,7 +162,7 @@ def _one_line(text: str) -> str:
 
 
 def _is_text(sheet: Sheet, column: int) -> bool:
-    return all(isinstance(line.cells[column], str) for block in sheet.blocks for line in block.lines)
+    return all(isinstance(line.cells[column], str) for line in sheet.lines)
 
 
 def _scores_of_columns(sheet: Sheet) -> list[str]:
