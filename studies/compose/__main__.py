@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from mule.core.text_rows import read_names, read_pairs
+from mule.data.batches.video_clips import find_videos
 from mule.data.split.sides import apply_split
 from mule.data.split.splits import Split, read_split, write_split
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
-from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos
+from mule.data.table.videos import VideoOnDisk, probe_videos
 from studies.commands import CountBar, ImageRate, run
 from studies.compose.composites import Composite, Sources, draw_composites, sources_of
 from studies.compose.sides import Drawing, draw_in_sides, split_of_composites

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from mule.core.errors import VideoError
 from mule.core.files import write_file
 from mule.core.text_rows import Problems, read_named_columns, shown
+from mule.data.batches.video_clips import find_videos
 from mule.data.convert.conversion import (
     EMPTY_BOX,
     WHOLE_VIDEO_S,
@@ -29,7 +30,7 @@ from mule.data.convert.conversion import (
 )
 from mule.data.split.splits import NAMES_SHOWN
 from mule.data.table.table import ACTION_SEPARATOR, ActorTable
-from mule.data.table.videos import find_videos, probe_videos
+from mule.data.table.videos import probe_videos
 from mule.video.clips import key_times
 
 LABELS, CLIPS = "labels.csv", "clips"

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Table
 from rich.text import Text
 
-from mule.cli.printing import CountBar, positive, require_files, require_folders
+from mule.cli.printing import CountBar, TableArgument, positive, require_files, require_folders
 from mule.core.errors import AnnotationError, VideoError
 
 if TYPE_CHECKING:
+    from mule.data.batches.video_clips import FoundVideos
     from mule.data.table.stats import TableStats
     from mule.data.table.table import ActorTable, ObjectTable
-    from mule.data.table.videos import FoundVideos, ProbedVideos
+    from mule.data.table.videos import ProbedVideos
 
 app = typer.Typer(help="Check, count, convert and split data sets.", no_args_is_help=True)
 
@@ -25,7 +26,6 @@ MOST_PROBLEMS_SHOWN = 100
 
 _Read = TypeVar("_Read")
 
-Table = Annotated[Path, typer.Argument(metavar="TABLE", help="Table of actors, .csv or .parquet.")]
 ImageRate = Annotated[
     Fraction, typer.Option(parser=positive, metavar="FPS", help="Frame rate of folders of frames.")
 ]
@@ -33,7 +33,7 @@ ImageRate = Annotated[
 
 @app.command("check")
 def check_table(
-    table: Table,
+    table: TableArgument,
     objects: Annotated[
         Path | None,
         typer.Option(metavar="OBJECTS", help="Table of objects in the same videos, .csv or .parquet."),
@@ -89,7 +89,7 @@ def check_table(
 
 @app.command()
 def stats(
-    table: Table,
+    table: TableArgument,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write stats.json, classes.csv, pairs.csv and stats.png here."),
@@ -113,7 +113,7 @@ def stats(
 
 @app.command()
 def detect(
-    table: Table,
+    table: TableArgument,
     videos: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the videos.")],
     detector: Annotated[Path, typer.Option(metavar="FILE.onnx", help="A YOLOX detector.")],
     out: Annotated[
@@ -199,7 +199,8 @@ def opened_videos(
     names: Sequence[str], folder: Path, image_rate: Fraction
 ) -> "tuple[FoundVideos, ProbedVideos]":
     """Find and open every video under a progress bar."""
-    from mule.data.table.videos import find_videos, probe_videos
+    from mule.data.batches.video_clips import find_videos
+    from mule.data.table.videos import probe_videos
 
     files = find_videos(names, folder)
     with CountBar("opening videos") as bar:
@@ -296,7 +297,7 @@ def _histogram(title: str, unit: str, histogram: Mapping[int, int], mean: float)
 def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     """Print the counts of each class, those of actors and clips, and the most frequent pairs of classes."""
     console = Console()
-    table = RichTable("class", title=Text(title))
+    table = Table("class", title=Text(title))
     for name in ("rows", "actors", "videos"):
         table.add_column(name, justify="right")
     for each in sorted(counted.classes, key=lambda each: -each.num_rows):
@@ -315,7 +316,7 @@ def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     )
     console.print(_histogram("actors per clip", "clips", counted.clips_with_actors, counted.actors_per_clip))
     if num_pairs and (pairs := counted.pairs()[:num_pairs]):
-        shown = RichTable("class", "other class", title="classes of one actor at the same time")
+        shown = Table("class", "other class", title="classes of one actor at the same time")
         for name in ("rows", "share of class", "share of other"):
             shown.add_column(name, justify="right")
         for pair in pairs:
