@@ -20,7 +20,6 @@ from mule.rivals.scores.logits import (
     OpenMax,
     energy_novelty,
     joint_energy_novelty,
-    max_sigmoid_novelty,
     max_softmax_novelty,
     relu_evidence_novelty,
 )
@@ -59,7 +58,7 @@ SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
     "relu-pne": partial(LogitScore, partial(relu_evidence_novelty, kind="pne")),
     "relu-belief": partial(LogitScore, partial(relu_evidence_novelty, kind="belief")),
     "max-softmax": partial(LogitScore, max_softmax_novelty),
-    "max-sigmoid": partial(LogitScore, max_sigmoid_novelty),
+    "max-sigmoid": partial(LogitScore, largest_logit_novelty),
     "max-logit": partial(LogitScore, largest_logit_novelty),
     "energy": partial(LogitScore, energy_novelty),
     "joint-energy": partial(LogitScore, joint_energy_novelty),
