@@ -8,8 +8,9 @@ import pytest
 from clock_videos import clock_frames, clock_video
 
 from mule.core.errors import VideoError
+from mule.data.batches.video_clips import find_videos
 from mule.data.table import videos
-from mule.data.table.videos import find_videos, probe_videos
+from mule.data.table.videos import probe_videos
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from small_tables import BOX, NAN, table_of
 
 from mule.core.errors import RangeError, VideoError
+from mule.data.batches.video_clips import find_videos
 from mule.data.table.reading import read_actor_table
-from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos
+from mule.data.table.videos import VideoOnDisk, probe_videos
 from mule.video.reading import frames_at, video_facts
 from studies.compose.composites import Composite, Source, composite_table, draw_composites, sources_of
 from studies.compose.videos import write_composites

@@ -6,8 +6,9 @@ import pytest
 from clock_videos import clock_video
 from study_commands import run_study
 
+from mule.data.batches.video_clips import find_videos
 from mule.data.table.reading import read_actor_table
-from mule.data.table.videos import find_videos, probe_videos
+from mule.data.table.videos import probe_videos
 from studies.compose.__main__ import app
 
 HEADER = "video,time_s,x1,y1,x2,y2,actions,actor_id"

@@ -22,10 +22,9 @@ from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
-from mule.data.batches.video_clips import ClipObjects, VideoClips
+from mule.data.batches.video_clips import ClipObjects, VideoClips, find_videos
 from mule.data.split.sides import OpenSetSides
 from mule.data.table.table import ActorTable
-from mule.data.table.videos import find_videos
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
 from mule.stage.clips import CachedClips, StageClips, render_to_cache

@@ -21,13 +21,12 @@ from mule.data.batches.batches import ClipSampler, class_balanced_weights
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.other_clips import OtherBackground, UndoneMotion
 from mule.data.batches.samples import ClipSample, ClipView, TrainingView, ViewedClip, WholeView
-from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
+from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips, find_videos
 from mule.data.split.matching import boxes_for_training
 from mule.data.split.sides import OpenSetSides, apply_split
 from mule.data.split.splits import Split, read_split, table_digest
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.table import ActorTable
-from mule.data.table.videos import find_videos
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import stage_split
 from mule.stage.clips import StageClips, render_to_cache

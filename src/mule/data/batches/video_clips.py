@@ -1,13 +1,17 @@
 """Clips of real videos: a table lists who does what and when, the decoder supplies the frames.
 
+The table names a video by its path inside a folder: a file, with or without its suffix, or a folder of frames. Names
+come from files that others wrote, so a path that leads out of the folder is refused.
+
 A row with a time gives the clip around it. Rows of a whole video, as in Charades, give clips inside the video: in
 training one with a uniformly drawn begin, in testing a fixed number that cover it evenly.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import torch
@@ -19,11 +23,66 @@ from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSample
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.detection.detections import DEFAULT_MAX_OBJECTS
 from mule.video.clips import AVA_CLIP, ClipShape, ClipWindow, clip_window, spread_windows
-from mule.video.reading import Scaler, read_clips, video_facts
-from mule.video.sources import DecodeReport, ImageSequence, VideoFacts, VideoSource, video_source
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import (
+    IMAGE_SUFFIXES,
+    DecodeReport,
+    ImageSequence,
+    VideoFacts,
+    VideoSource,
+    video_source,
+)
 
+_VIDEO_FORMATS = """
+    3gp asf avi flv gif h264 h265 hevc m2ts m4v mkv mov mp4 mpe mpeg mpg mts mxf ogv ts vob webm wmv y4m"""
+VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEO_FORMATS.split())
+"""Suffixes that a name may leave out."""
 _TICKS_PER_S = 1000
 _WHOLE_VIDEO_TICK = 2**40
+
+
+@dataclass(frozen=True)
+class FoundVideos:
+    """Paths of the named videos. Every name is in one of the three fields."""
+
+    paths: Mapping[str, Path]
+    missing: tuple[str, ...]
+    """Names without a file or folder."""
+    refused: Mapping[str, str]
+    """Names that do not identify one video of the folder, with the reason."""
+
+
+def find_videos(names: Iterable[str], folder: Path) -> FoundVideos:
+    """Find each named video in the folder.
+
+    A file of exactly this name is the video; otherwise the one file with this name and a video suffix, or the one
+    folder of images. If there are several, the name is refused, and so is a second name of the same video.
+
+    Raises:
+        VideoError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise VideoError(f"{folder}: must be a folder of videos; there is no such folder.")
+    search = _Search(folder)
+    paths: dict[str, Path] = {}
+    missing: list[str] = []
+    refused: dict[str, str] = {}
+    name_of: dict[Path, str] = {}
+    for name in dict.fromkeys(names):
+        try:
+            path = search.path_of(name)
+        except VideoError as error:
+            refused[name] = str(error)
+            continue
+        if path is None:
+            missing.append(name)
+        elif (other := name_of.setdefault(path, name)) != name:
+            refused[name] = (
+                f"one video must have one name; {other!r} and {name!r} both are {path}. Use one throughout."
+            )
+        else:
+            paths[name] = path
+    return FoundVideos(paths, tuple(missing), refused)
 
 
 @dataclass(frozen=True)
@@ -37,9 +96,6 @@ class ClipReading:
     """Clips that cover a whole video, for testing; None draws one at random, for training."""
     short_side_px: int | None = None
     """Scale to this short side while decoding; use it where the view has this size anyway, as in testing."""
-    scaler: Scaler = "torch"
-    decoder_threads: int = 1
-    """Decoder threads per file; 1 is best with several workers."""
 
     def __post_init__(self) -> None:
         if self.num_views is not None and self.num_views < 1:
@@ -121,13 +177,11 @@ class VideoClips:
         Raises:
             VideoError: the video cannot be read, or ends before the key time.
         """
-        name, rows, reading = self.name_of(position), self.rows_of(position), self._reading
+        name, rows = self.name_of(position), self.rows_of(position)
         source = self._source(name.video)
         window = self._window(position, source, generator)
         report = DecodeReport()
-        clips = read_clips(
-            source, [window], short_side_px=reading.short_side_px, scaler=reading.scaler, report=report
-        )
+        clips = read_clips(source, [window], short_side_px=self._reading.short_side_px, report=report)
         clip = next(clips, None)
         clips.close()
         if clip is None:
@@ -153,7 +207,7 @@ class VideoClips:
         source = video_source(self._sources[video])
         if isinstance(source, ImageSequence):
             return source
-        return replace(source, num_threads=self._reading.decoder_threads)
+        return replace(source, num_threads=1)  # several workers decode at the same time
 
     def _window(self, position: int, source: VideoSource, generator: Generator | None) -> ClipWindow:
         name, reading = self.name_of(position), self._reading
@@ -228,3 +282,73 @@ def _require_sources(videos: Sequence[str], sources: Mapping[str, object]) -> No
             f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. Download them, or remove their rows "
             "(`mule data check` lists them)."
         )
+
+
+class _Search:
+    """Lists each folder once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._root = folder.resolve()
+        self._seen: dict[tuple[str, ...], _Entries] = {}
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the path of the named video, or None. Raises VideoError if the name cannot be used."""
+        *parents, last = _parts_below(name)
+        entries = self._entries(tuple(parents))
+        candidates = entries.candidates(last)
+        if len(candidates) > 1:
+            shown = " and ".join(entry.path for entry in candidates)
+            raise VideoError(f"a name must identify one video; {name!r} may be {shown}. Add the suffix.")
+        for entry in candidates:
+            path = Path(entry.path)
+            real = path.resolve() if entry.is_symlink() else entries.real_parent / entry.name
+            if not real.is_relative_to(self._root):
+                raise VideoError(
+                    f"a video must be in {self._folder}; {path} leads to {real}. Give the folder it leads to."
+                )
+            return path
+        return None
+
+    def _entries(self, parents: tuple[str, ...]) -> "_Entries":
+        if parents not in self._seen:
+            self._seen[parents] = _Entries(self._folder.joinpath(*parents))
+        return self._seen[parents]
+
+
+class _Entries:
+    """The listing of one folder."""
+
+    def __init__(self, parent: Path) -> None:
+        self._by_name: dict[str, os.DirEntry[str]] = {}
+        self._by_stem: dict[str, list[os.DirEntry[str]]] = {}
+        try:
+            entries = sorted(os.scandir(parent), key=lambda entry: entry.name) if parent.is_dir() else []
+        except OSError as error:
+            raise VideoError(f"{parent}: the folder must be readable; {error.strerror}.") from None
+        for entry in entries:
+            self._by_name[entry.name] = entry
+            name = PurePosixPath(entry.name)
+            if name.suffix.lower() in VIDEO_SUFFIXES:
+                self._by_stem.setdefault(name.stem, []).append(entry)
+        self.real_parent = parent.resolve()
+        """The folder with links resolved."""
+
+    def candidates(self, name: str) -> list[os.DirEntry[str]]:
+        exact = self._by_name.get(name)
+        if exact is not None and exact.is_file():
+            return [exact]
+        frames = [exact] if exact is not None and _holds_frames(Path(exact.path)) else []
+        return frames + [entry for entry in self._by_stem.get(name, []) if entry.is_file()]
+
+
+def _parts_below(name: str) -> tuple[str, ...]:
+    path = PurePosixPath(name)
+    leads_out = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).anchor
+    if not path.parts or leads_out or "\0" in name:
+        raise VideoError(f"a video must be named by a path inside the folder of videos; got {name!r}.")
+    return path.parts
+
+
+def _holds_frames(folder: Path) -> bool:
+    return folder.is_dir() and any(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir())

@@ -56,7 +56,7 @@ def actors_from_viame(
 
 def size_of_video(folder: Path, video: str) -> tuple[int, int]:
     """Return the width and height of the frames of a video in a folder."""
-    from mule.data.table.videos import find_videos
+    from mule.data.batches.video_clips import find_videos
     from mule.video.reading import video_facts
 
     found = find_videos([video], folder)

@@ -275,10 +275,6 @@ def _read_parquet_columns(
         ) from None
 
 
-def _is_filled(texts: list[str]) -> Bool[np.ndarray, " rows"]:
-    return np.array([bool(text.strip()) for text in texts], dtype=bool)
-
-
 def _numbers_where_filled(
     texts: list[str],
 ) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
@@ -291,6 +287,7 @@ def _numbers_where_filled(
 
 
 def _named(columns: NamedColumns, name: str, problems: Problems) -> list[str]:
-    texts = columns.texts[name]
-    problems.add_where(~_is_filled(texts), columns.lines, lambda _: f"{name} must not be empty")
-    return [text.strip() for text in texts]
+    texts = [text.strip() for text in columns.texts[name]]
+    is_empty = np.array([not text for text in texts], dtype=bool)
+    problems.add_where(is_empty, columns.lines, lambda _: f"{name} must not be empty")
+    return texts

@@ -262,7 +262,8 @@ def note_repeated(rows: TableRows, actor_id: list[str], problems: Problems) -> N
     actor = numbered(actor_id, {"": 0})
     box = np.where((actor == 0)[:, None], np.nan_to_num(rows.boxes, nan=-1.0), 0.0)
     time_s = np.nan_to_num(rows.time_s, nan=-1.0)
-    first = _first_equal([rows.video_index, time_s, actor, *box.T])
+    _, first_of_number, number = distinct_rows(np.column_stack([rows.video_index, time_s, actor, box]))
+    first = first_of_number[number]
 
     def describe(i: int) -> str:
         who = (
@@ -279,14 +280,16 @@ def note_repeated(rows: TableRows, actor_id: list[str], problems: Problems) -> N
     problems.add_where(first != np.arange(len(first)), rows.lines, describe)
 
 
-def _first_equal(columns: Sequence[Shaped[np.ndarray, " rows"]]) -> Int[np.ndarray, " rows"]:
-    """Return for each row the first row that equals it in all columns, possibly itself."""
-    order = np.lexsort(columns)  # stable: equal rows keep their order
+def distinct_rows(
+    columns: Float[np.ndarray, "rows columns"],
+) -> tuple[Float[np.ndarray, "distinct columns"], Int[np.ndarray, " distinct"], Int[np.ndarray, " rows"]]:
+    """Return the distinct rows in sorted order, the first index of each, and the distinct row of each row."""
+    order = np.lexsort(columns.T[::-1])  # stable: equal rows keep their order
     is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
-    first = np.empty(len(order), dtype=np.int64)
-    first[order] = order[is_new][np.cumsum(is_new) - 1]
-    return first
+    is_new[1:] = (columns[order][1:] != columns[order][:-1]).any(axis=1)
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    return columns[order[is_new]], order[is_new], number
 
 
 def spelling(name: str) -> str:

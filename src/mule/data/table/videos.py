@@ -1,39 +1,19 @@
-"""Find the videos that a table names in a folder, and read their length, size and frame rate.
+"""Open the videos that a table names, and read their length, size and frame rate."""
 
-A name is a path inside the folder: a file, with or without its suffix, or a folder of frames. Names come from files
-that others wrote, so a path that leads out of the folder is refused.
-"""
-
-import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 
-from mule.core.errors import MuleError, VideoError
+from mule.core.errors import MuleError
 from mule.video.reading import video_facts
-from mule.video.sources import IMAGE_SUFFIXES, VideoFile, VideoSource, video_source
+from mule.video.sources import VideoFile, VideoSource, video_source
 
-_VIDEO_FORMATS = """
-    3gp asf avi flv gif h264 h265 hevc m2ts m4v mkv mov mp4 mpe mpeg mpg mts mxf ogv ts vob webm wmv y4m"""
-VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEO_FORMATS.split())
-"""Suffixes that a name may leave out."""
 NUM_PROBES = 4
 """Videos opened at the same time; opening one mostly waits for the disk."""
-
-
-@dataclass(frozen=True)
-class FoundVideos:
-    """Paths of the named videos. Every name is in one of the three fields."""
-
-    paths: Mapping[str, Path]
-    missing: tuple[str, ...]
-    """Names without a file or folder."""
-    refused: Mapping[str, str]
-    """Names that do not identify one video of the folder, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -68,39 +48,6 @@ class ProbedVideos:
         return {name: video.length_s for name, video in self.readable.items()}
 
 
-def find_videos(names: Iterable[str], folder: Path) -> FoundVideos:
-    """Find each named video in the folder.
-
-    A file of exactly this name is the video; otherwise the one file with this name and a video suffix, or the one
-    folder of images. If there are several, the name is refused, and so is a second name of the same video.
-
-    Raises:
-        VideoError: there is no such folder.
-    """
-    if not folder.is_dir():
-        raise VideoError(f"{folder}: must be a folder of videos; there is no such folder.")
-    search = _Search(folder)
-    paths: dict[str, Path] = {}
-    missing: list[str] = []
-    refused: dict[str, str] = {}
-    name_of: dict[Path, str] = {}
-    for name in dict.fromkeys(names):
-        try:
-            path = search.path_of(name)
-        except VideoError as error:
-            refused[name] = str(error)
-            continue
-        if path is None:
-            missing.append(name)
-        elif (other := name_of.setdefault(path, name)) != name:
-            refused[name] = (
-                f"one video must have one name; {other!r} and {name!r} both are {path}. Use one throughout."
-            )
-        else:
-            paths[name] = path
-    return FoundVideos(paths, tuple(missing), refused)
-
-
 def probe_videos(
     paths: Mapping[str, Path],
     *,
@@ -127,64 +74,6 @@ def probe_videos(
         {name: each for name, each in in_order.items() if isinstance(each, VideoOnDisk)},
         {name: each for name, each in in_order.items() if isinstance(each, str)},
     )
-
-
-class _Search:
-    """Lists each folder once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._root = folder.resolve()
-        self._seen: dict[tuple[str, ...], _Entries] = {}
-
-    def path_of(self, name: str) -> Path | None:
-        """Return the path of the named video, or None. Raises VideoError if the name cannot be used."""
-        *parents, last = _parts_below(name)
-        entries = self._entries(tuple(parents))
-        candidates = entries.candidates(last)
-        if len(candidates) > 1:
-            shown = " and ".join(entry.path for entry in candidates)
-            raise VideoError(f"a name must identify one video; {name!r} may be {shown}. Add the suffix.")
-        for entry in candidates:
-            path = Path(entry.path)
-            real = path.resolve() if entry.is_symlink() else entries.real_parent / entry.name
-            if not real.is_relative_to(self._root):
-                raise VideoError(
-                    f"a video must be in {self._folder}; {path} leads to {real}. Give the folder it leads to."
-                )
-            return path
-        return None
-
-    def _entries(self, parents: tuple[str, ...]) -> "_Entries":
-        if parents not in self._seen:
-            self._seen[parents] = _Entries(self._folder.joinpath(*parents))
-        return self._seen[parents]
-
-
-class _Entries:
-    """The listing of one folder."""
-
-    def __init__(self, parent: Path) -> None:
-        self._by_name: dict[str, os.DirEntry[str]] = {}
-        self._by_stem: dict[str, list[os.DirEntry[str]]] = {}
-        try:
-            entries = sorted(os.scandir(parent), key=lambda entry: entry.name) if parent.is_dir() else []
-        except OSError as error:
-            raise VideoError(f"{parent}: the folder must be readable; {error.strerror}.") from None
-        for entry in entries:
-            self._by_name[entry.name] = entry
-            name = PurePosixPath(entry.name)
-            if name.suffix.lower() in VIDEO_SUFFIXES:
-                self._by_stem.setdefault(name.stem, []).append(entry)
-        self.real_parent = parent.resolve()
-        """The folder with links resolved."""
-
-    def candidates(self, name: str) -> list[os.DirEntry[str]]:
-        exact = self._by_name.get(name)
-        if exact is not None and exact.is_file():
-            return [exact]
-        frames = [exact] if exact is not None and _holds_frames(Path(exact.path)) else []
-        return frames + [entry for entry in self._by_stem.get(name, []) if entry.is_file()]
 
 
 class _Prober:
@@ -253,15 +142,3 @@ def _probed(name: str, path: Path, image_rate: Fraction) -> VideoOnDisk | str:
 
 def _source(path: Path, image_rate: Fraction) -> VideoSource:
     return video_source(path, image_rate=image_rate) if path.is_dir() else VideoFile(path, num_threads=1)
-
-
-def _parts_below(name: str) -> tuple[str, ...]:
-    path = PurePosixPath(name)
-    leads_out = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).anchor
-    if not path.parts or leads_out or "\0" in name:
-        raise VideoError(f"a video must be named by a path inside the folder of videos; got {name!r}.")
-    return path.parts
-
-
-def _holds_frames(folder: Path) -> bool:
-    return folder.is_dir() and any(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir())
