@@ -151,7 +151,7 @@ def write_pictures(findings: Findings, side: str, path: Path, *, count: int = 4)
     calls = np.stack([_called_novel(findings, each, side) for each in rows])
     members = [np.flatnonzero(first.clip_index == clip) for clip in range(len(first.clip_names))]
     decisions = [
-        FrameDecisions(name.video, name.key_time_s, calls[:, actors])
+        FrameDecisions(name.video, calls[:, actors])
         for name, actors in zip(first.clip_names, members, strict=True)
     ]
     chosen = most_disputed(decisions, count)

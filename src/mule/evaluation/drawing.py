@@ -38,7 +38,6 @@ class MethodStyle:
     colour: str
     dashes: tuple[float, ...]
     width_pt: float
-    order: int
 
 
 def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[str, MethodStyle]:
@@ -57,7 +56,6 @@ def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[s
             colour=METHOD_COLOURS[at % len(METHOD_COLOURS)],
             dashes=_DASHES[at // len(METHOD_COLOURS)],
             width_pt=2.4 if name in own else 1.4,
-            order=at,
         )
         for at, name in enumerate(names)
     }

@@ -69,7 +69,6 @@ class FrameDecisions:
     """Which actors of a key frame each method calls novel; the actors are the same for all methods."""
 
     video: str
-    key_time_s: float
     is_called_novel: Bool[np.ndarray, "methods actors"]
 
 
@@ -80,7 +79,7 @@ def dispute(decisions: FrameDecisions) -> float:
 
     0 if all methods agree on every actor, 1 if half of them say known and half say novel for every actor.
 
-    >>> dispute(FrameDecisions("a", 0.0, np.array([[True, False], [False, False]])))
+    >>> dispute(FrameDecisions("a", np.array([[True, False], [False, False]])))
     0.5
     """
     if 0 in decisions.is_called_novel.shape:

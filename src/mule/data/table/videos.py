@@ -28,12 +28,6 @@ class VideoOnDisk:
     rows: int
     cols: int
 
-    @property
-    def source(self) -> VideoSource:
-        """Source to read the video from; images of a folder are shown at the frame rate."""
-        is_folder = self.path.is_dir()
-        return video_source(self.path, image_rate=self.frame_rate) if is_folder else VideoFile(self.path)
-
 
 @dataclass(frozen=True)
 class ProbedVideos:
