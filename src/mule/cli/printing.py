@@ -89,14 +89,17 @@ def without_place(argument: str) -> str:
     return f"{key}{is_setting}…/{path.name}" if path.is_absolute() else argument
 
 
+def progress_bar(*columns: rich_progress.ProgressColumn) -> rich_progress.Progress:
+    """Return a progress bar on a terminal, removed at the end; it is silent elsewhere."""
+    console = Console(stderr=True)
+    return rich_progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class CountBar:
-    """A progress bar on a terminal, removed at the end; silent elsewhere."""
+    """A progress bar that counts what is done."""
 
     def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
-        self._progress = rich_progress.Progress(
-            console=console, transient=True, disable=not console.is_terminal
-        )
+        self._progress = progress_bar()
         self._task = self._progress.add_task(title, total=None)
 
     def __enter__(self) -> "CountBar":

@@ -1,6 +1,4 @@
-"""Two checks beside the tables.
-
-Whether clips differ without looking at them, and whether the false-alarm promise holds.
+"""Two checks beside the tables: do clips differ without their pixels, and does the false-alarm promise hold.
 
 control    known and novel told apart by length and frame size alone; only for videos, since clips of Stage are all alike
 promise    validation ─ novelty of its known actors ─▶ threshold ─▶ test ─ known actors above it, per action and per video
@@ -132,10 +130,7 @@ def _facts(path: Path) -> tuple[float, float, float]:
 
 
 def promise_kept(findings: Findings, side: str) -> Sheet | None:
-    """Known actors that the default (or the first method) flags.
-
-    Return None if too few were held out for a promise.
-    """
+    """Count the known actors that the default (or the first method) flags; None if too few were held out."""
     method = DEFAULT if DEFAULT in findings.methods else findings.methods[0]
     score = findings.judged_by[method]
     try:
@@ -189,10 +184,7 @@ def _of_trial(each: FinishedRow, side: str, score: str) -> Coverage:
 def _groups(
     outputs: SideOutputs, known: Int[np.ndarray, " known"]
 ) -> Mapping[str, Int[np.ndarray, " members"]]:
-    """Positions among the known actors.
-
-    Those who do each action, and those in each video with enough of them.
-    """
+    """Return who does each action and who is in each video with enough known actors, by position among them."""
     truth = outputs.truth
     by_action = {
         name: np.flatnonzero(does) for name, does in zip(truth.classes, truth.labels[known].T, strict=True)

@@ -1,6 +1,4 @@
-"""Figures of a comparison.
-
-Curves, scores, reliability, novelty per class, and the key frames methods disagree on most.
+"""Figures of a comparison: curves, scores, reliability, novelty per class, and the frames methods disagree on most.
 
 Each method appears by the one score it is compared by.
 """

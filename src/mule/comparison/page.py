@@ -1,6 +1,4 @@
-"""The files of a comparison.
-
-Tables in three formats, and a page that says what was run and what the numbers mean.
+"""The files of a comparison: tables in three formats, and a page that says what was run and what the numbers mean.
 
 OUT/results.md            the page
 OUT/figures/*.png         its figures
@@ -167,10 +165,7 @@ class PageFacts:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a comparison.
-
-    Bootstrap intervals take minutes, so they are computed once for all files.
-    """
+    """All tables of a comparison, made once for all files because bootstrap intervals take minutes."""
 
     of_side: Mapping[str, Mapping[str, tuple[str, Sheet]]]
     """For each test side, every table by a short name, with its title."""

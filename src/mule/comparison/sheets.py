@@ -89,10 +89,7 @@ class Findings:
         return self.rows[0].row.sides[1:]
 
     def tells_apart(self, side: str) -> bool:
-        """Whether every row has known and novel actors on the side.
-
-        Otherwise only recognition can be compared.
-        """
+        """Whether every row has known and novel actors on the side; otherwise only recognition can be compared."""
         sides = [each.results[side] for each in self.rows]
         return all(side.num_known and side.num_novel for side in sides)
 

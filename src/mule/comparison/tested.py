@@ -47,14 +47,11 @@ class Tested:
     """Trials in which the default is better."""
 
 
-def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
-    """Resamples of the mean over trials.
-
-    Trials are drawn, then for each of them one resample of its clips.
-    """
+def over_trials(differences: Sequence[PerDraw]) -> PerDraw:
+    """Return resamples of the mean over trials: trials are drawn, and for each of them one resample of its clips."""
     if not differences:
         raise RangeError("a mean over trials needs at least one trial; got none.")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = np.stack(differences)
     num_trials, num_draws = drawn.shape
     trials = rng.integers(num_trials, size=(num_draws, num_trials))
@@ -143,10 +140,7 @@ class _JudgedActors:
 
 
 def default_against_others(test: PairedTest) -> Sheet | None:
-    """The default against every other method by its score, and against every other score.
-
-    Return None without a default.
-    """
+    """Compare the default with every other method by its score, and with every other score; None without a default."""
     if not test.can_be_made:
         return None
     findings, side = test.findings, test.side
@@ -166,9 +160,7 @@ def default_against_others(test: PairedTest) -> Sheet | None:
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
-    """The score a method is compared by, and further scores.
-
-    For the reference all, for others those the reference lacks.
+    """Return the score a method is compared by, then every score of the reference, or those the reference lacks.
 
     If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to
     the reference at all are not tested on others.
@@ -183,9 +175,7 @@ def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...
 
 
 def default_in_short(test: PairedTest) -> str | None:
-    """Say which methods the default is better than, indistinguishable from and worse than.
-
-    Return None if untested.
+    """Say which methods the default is better than, indistinguishable from and worse than; None if untested.
 
     Better and worse mean that the paired interval excludes zero.
     """

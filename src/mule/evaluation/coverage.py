@@ -1,7 +1,4 @@
-"""Whether the promised false-alarm rate holds.
-
-The share of known actors flagged, overall and in every group.
-"""
+"""Whether the promised false-alarm rate holds: the share of known actors flagged, overall and in every group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

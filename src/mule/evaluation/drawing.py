@@ -41,9 +41,7 @@ class MethodStyle:
 
 
 def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[str, MethodStyle]:
-    """One style per method, by its position in the list.
-
-    First all colours solid, then dashed, dotted and so on.
+    """Return one style per method, by its position in the list: first all colours solid, then dashed, and so on.
 
     Pass the same list for every figure of a comparison. Our methods are drawn thicker.
     """

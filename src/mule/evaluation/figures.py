@@ -99,9 +99,7 @@ class ScoredActors:
 
 
 def roc_figure(methods: Sequence[MethodCurves], *, styles: dict[str, MethodStyle]) -> "Figure":
-    """ROC curves, novel positive, best area first.
-
-    Several trials are averaged at equal shares of known flagged.
+    """Draw ROC curves, novel positive, best area first; trials are averaged at equal shares of known flagged.
 
     The vertical line marks where 95 % of known actors are accepted; the diagonal is chance.
     """

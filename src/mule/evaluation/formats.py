@@ -95,10 +95,7 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
 
 
 def summary_csv(comparison: Comparison) -> str:
-    """CSV with one row per method and score.
-
-    Mean, deviation, trials and is_best of every measure, unscaled.
-    """
+    """Return CSV with a row per method and score: mean, deviation, trials and is_best of every measure, unscaled."""
     numbers = [
         name for each in comparison.measures for name in (each.key, *(f"{each.key}_{what}" for what in ("deviation", "trials", "is_best")))
     ]  # fmt: skip

@@ -194,10 +194,7 @@ def weighted_measures(
 
 
 def interval_of(draws: PerDraw, *, level: float = 0.95) -> ConfidenceInterval | None:
-    """The interval that holds the middle `level` of the resamples.
-
-    Return None if the measure is undefined in many.
-    """
+    """Return the interval that holds the middle `level` of the resamples; None if many are undefined."""
     defined = draws[~np.isnan(draws)]
     if len(defined) < _LEAST_SHARE * len(draws):
         return None

@@ -31,10 +31,7 @@ _MOST_LABELS = 3
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of one method on the actors of a key frame.
-
-    Boxes, actions, known or novel, and whether that is right.
-    """
+    """The calls of one method on the actors of a key frame: boxes, actions, known or novel, and whether it is right."""
 
     boxes_xyxy_unit: Float[np.ndarray, "actors 4"]
     labels: tuple[tuple[str, ...], ...]
@@ -73,9 +70,7 @@ class FrameDecisions:
 
 
 def dispute(decisions: FrameDecisions) -> float:
-    """How far methods disagree on a key frame.
-
-    Bits of entropy of known or novel over methods, mean over actors.
+    """Return how far methods disagree on a key frame: the bits of entropy of their calls, mean over actors.
 
     0 if all methods agree on every actor, 1 if half of them say known and half say novel for every actor.
 
@@ -109,9 +104,7 @@ def most_disputed(decisions: Sequence[FrameDecisions], count: int) -> list[int]:
 
 
 def picture_grid(frames: Sequence[KeyFrame], methods: Sequence[str]) -> "Figure":
-    """Draw every key frame under every method: rows are frames, columns are methods.
-
-    More than six methods wrap.
+    """Draw every key frame under every method: rows are frames, columns are methods; more than six methods wrap.
 
     Args:
         frames: with calls for each of the methods.

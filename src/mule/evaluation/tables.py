@@ -62,17 +62,12 @@ class Sheet:
     titles: tuple[str, ...]
     lines: tuple[Line, ...]
     spans: tuple[tuple[str, int], ...] = ()
-    """Headings above the titles, with the number of columns each covers.
-
-    Either none, or all columns are covered.
-    """
+    """Headings above the titles, with the number of columns each covers; none, or all columns are covered."""
     notes: tuple[str, ...] = ()
 
 
 def paper_sheet(comparison: Comparison) -> Sheet:
-    """One row per method with all its scores in one cell.
-
-    The best value of each score is bold in each column.
+    """Return one row per method with all its scores in one cell; the best value of each score is bold.
 
     If methods have different scores, an extra column names them in the order of the numbers.
     """

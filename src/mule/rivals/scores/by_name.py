@@ -1,7 +1,4 @@
-"""Every rival's score by name.
-
-Each call makes a new one; all read `StoredOutputs`, and larger is more novel.
-"""
+"""Every rival's score by name: each call makes a new one that reads `StoredOutputs`; larger is more novel."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,4 @@
-"""The outputs that a forward pass stores, and a novelty score on them.
-
-What it needs, how it learns, larger is more novel.
-"""
+"""The outputs that a forward pass stores, and a novelty score on them: what it needs and how it learns."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
