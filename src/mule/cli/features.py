@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Compute features of videos once and keep them.", no_args_is_help=True)
 
 
-@app.callback()
-def features() -> None:
-    """Compute features of videos once and keep them."""
-
-
 @app.command()
 def extract(
     videos: Annotated[

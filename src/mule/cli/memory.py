@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from mule.memory.memory import EvidenceMemory
     from mule.memory.taught import HeldOut, Remembered
 
-HELP = "Build, inspect and change the memory of a trained run."
 VIDEOS_SHOWN = 5
 
-app = typer.Typer(help=HELP, no_args_is_help=True)
+app = typer.Typer(help="Build, inspect and change the memory of a trained run.", no_args_is_help=True)
 
 MemoryFile = Annotated[Path, typer.Argument(metavar="MEMORY", help="A file that `mule memory build` wrote.")]
 OutOption = Annotated[
@@ -34,10 +33,6 @@ SettingsOption = Annotated[
         "--set", metavar="KEY=VALUE", help="Where the data lies now, such as data.root=DIR. Repeatable."
     ),
 ]
-
-
-@app.callback(help=HELP)
-def _memory() -> None: ...
 
 
 @app.command()

@@ -10,11 +10,6 @@ from mule.cli.printing import CountBar
 app = typer.Typer(help="Render scenes of several actors with exact ground truth.", no_args_is_help=True)
 
 
-@app.callback()
-def stage() -> None:
-    """Render scenes of several actors with exact ground truth."""
-
-
 def _size(text: str) -> tuple[int, int]:
     rows, _, cols = text.partition("x")
     if not (rows.isdecimal() and cols.isdecimal()):
