@@ -242,21 +242,15 @@ def scenes_comparison(findings: Findings) -> Comparison:
     outcomes: list[Outcome] = []
     for each in findings.rows:
         score = findings.judged_by[each.method]
-        measured = {side: each.results[side].scores[score].measures for side in sides}
-        aurocs = {side: its.auroc for side, its in measured.items() if isinstance(its, OpenSetMeasures)}
-        ends = {
-            side: _interval(its, "auroc")
-            for side, its in measured.items()
-            if isinstance(its, OpenSetMeasures)
-        }
-        outcomes += [
-            Outcome(each.method, side, value, each.row.trial, score, ends[side])
-            for side, value in aurocs.items()
-        ]
+        aurocs: dict[str, float] = {}
+        for side in sides:
+            measures_here = each.results[side].scores[score].measures
+            if isinstance(measures_here, OpenSetMeasures):
+                aurocs[side], ends = measures_here.auroc, _interval(measures_here, "auroc")
+                outcomes.append(Outcome(each.method, side, aurocs[side], each.row.trial, score, ends))
         if set(gap) <= set(aurocs):
-            outcomes.append(
-                Outcome(each.method, "gap", aurocs[gap[0]] - aurocs[gap[1]], each.row.trial, score)
-            )
+            value = aurocs[gap[0]] - aurocs[gap[1]]
+            outcomes.append(Outcome(each.method, "gap", value, each.row.trial, score))
     return Comparison(_listed(findings), tuple(measures), tuple(outcomes))
 
 

@@ -87,11 +87,10 @@ class PairedTest:
                 or score not in each.results[self.side].scores
             ):
                 continue
-            values = _auroc(twin, self.side, own_score), _auroc(each, self.side, score)
-            if None in values:
-                continue
-            drawn = self._draws(twin, own_score) - self._draws(each, score)
-            pairs.append((float(values[0] or 0.0), float(values[1] or 0.0), drawn))
+            ours_here, theirs = _auroc(twin, self.side, own_score), _auroc(each, self.side, score)
+            if ours_here is not None and theirs is not None:
+                drawn = self._draws(twin, own_score) - self._draws(each, score)
+                pairs.append((ours_here, theirs, drawn))
         if not pairs:
             return None
         own, other = (np.array([each[at] for each in pairs]) for at in (0, 1))
