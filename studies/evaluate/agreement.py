@@ -13,8 +13,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from mule.core.errors import AnnotationError, RangeError
-from mule.evaluation.formats import read_outcomes
 from mule.evaluation.tables import Line, Sheet, TableNumber
+from studies.outcomes import read_outcomes
 
 FEWEST_SCORES = 3
 """Two scores are in the same order half of the time by chance."""

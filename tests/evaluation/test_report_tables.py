@@ -13,7 +13,6 @@ from mule.evaluation.formats import (
     latex,
     markdown,
     outcomes_csv,
-    read_outcomes,
     summary_csv,
 )
 from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome, Trial
@@ -25,6 +24,7 @@ from mule.evaluation.tables import (
     paper_sheet,
     score_sheet,
 )
+from studies.outcomes import read_outcomes
 
 SHEET = Sheet(
     titles=("Method", "AUROC ↑", "mAP ↑"),

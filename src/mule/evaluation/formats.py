@@ -5,8 +5,8 @@ import io
 import re
 from collections.abc import Sequence
 
-from mule.core.errors import AnnotationError, RangeError
-from mule.evaluation.outcomes import Comparison, Contender, Outcome, Trial
+from mule.core.errors import RangeError
+from mule.evaluation.outcomes import Comparison, Contender, Outcome
 from mule.evaluation.tables import Cell, Line, Sheet, TableNumber
 
 LATEX_PACKAGES = r"% needs \usepackage{booktabs, adjustbox} and \usepackage[table]{xcolor}"
@@ -114,34 +114,13 @@ def summary_csv(comparison: Comparison) -> str:
 
 
 def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
-    """CSV with every number of every trial, exact; `read_outcomes` reads it back."""
+    """Return CSV with every number of every trial, exact."""
     rows = [
         [each.method, each.score, each.measure, each.trial.split, each.trial.seed, _csv_number(each.value)]
         + ([repr(end) for end in each.interval] if each.interval else ["", ""])
         for each in outcomes
     ]
     return _csv_text([OUTCOME_COLUMNS, *rows])
-
-
-def read_outcomes(text: str, *, name: str = "outcomes") -> tuple[Outcome, ...]:
-    """Read the outcomes that `outcomes_csv` wrote; error messages call the text `name`."""
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    if reader.fieldnames != OUTCOME_COLUMNS:
-        raise AnnotationError(
-            f"{name}, line 1: the columns must be {OUTCOME_COLUMNS}; got {reader.fieldnames}."
-        )
-    found: list[Outcome] = []
-    wrong: list[str] = []
-    for row in reader:
-        try:
-            found.append(_outcome(row))
-        except (ValueError, TypeError) as error:
-            wrong.append(f"{name}, line {reader.line_num}: {error}")
-    if wrong:
-        raise AnnotationError(
-            f"outcomes must be numbers in {len(OUTCOME_COLUMNS)} columns: {'; '.join(wrong[:5])}."
-        )
-    return tuple(found)
 
 
 def escaped_markdown(text: str) -> str:
@@ -226,15 +205,3 @@ def _csv_text(rows: Sequence[Sequence[object]]) -> str:
 
 def _csv_number(value: float) -> str:
     return repr(value) if value == value else ""
-
-
-def _outcome(row: dict[str, str]) -> Outcome:
-    ends = (row["low"], row["high"])
-    return Outcome(
-        method=row["method"],
-        measure=row["measure"],
-        value=float(row["value"] or "nan"),
-        trial=Trial(row["split"], int(row["seed"])),
-        score=row["score"],
-        interval=(float(ends[0]), float(ends[1])) if any(ends) else None,
-    )

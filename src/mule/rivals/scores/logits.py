@@ -166,8 +166,8 @@ class OpenMax(OutputScore):
 
     Our reading for several labels. An actor is *recognised* as c if it does c and its logit is above 0. MAV
     and tail of c come from its recognised training actors; if there are fewer than three, from all that do c;
-    if those are fewer than three too, or all equally far, the class is never revised (w_c = 0) and
-    `num_unrevised` counts it.
+    if those are fewer than three too, or all equally far, the class is never revised: w_c = 0,
+    and `has_tail` is false.
 
     Revision assumes logits above zero: a negative v_c *rises* to v̂_c and the unknown class loses. Networks
     with one sigmoid per class give mostly negative logits. `activations="above_least"` first subtracts each
@@ -198,11 +198,6 @@ class OpenMax(OutputScore):
         for name in ("mean_activation", "tail_start", "tail_location", "tail_spread"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
         self.register_buffer("has_tail", torch.zeros(0, dtype=torch.bool))
-
-    @property
-    def num_unrevised(self) -> int:
-        """How many classes had too few training actors for a tail."""
-        return int((~self.has_tail).sum())
 
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
         logits = train.logits.double()
