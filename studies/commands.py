@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from mule.cli.data import ImageRate
 from mule.cli.data_from import EveryOption, Fps, KeepUnlabelled, Out, SizeOption, Video, require_one_file
 from mule.cli.data_from import show as show_conversion
 from mule.cli.evaluate_run import print_results
-from mule.cli.printing import CountBar, noted, positive, print_sheet, without_place
+from mule.cli.printing import CountBar, noted, positive, sheet_table, without_place
 from mule.cli.show_looks import looks_in_words, looks_table
 from mule.core.errors import MuleError
 from mule.core.files import write_file
+from mule.evaluation.tables import Sheet
 from mule.inference.table_actors import outputs_in_table
 from mule.training.run_folder import experiment_of
 
@@ -58,6 +61,14 @@ Resamples = Annotated[
     int, typer.Option(min=0, help="Bootstrap resamples of clips for confidence intervals; 0 disables them.")
 ]
 Docs = Annotated[Path | None, typer.Option(metavar="PAGE.md", help="Also write the tables to this page.")]
+
+
+def print_sheet(sheet: Sheet, title: str) -> None:
+    """Print a table of a comparison, then its notes."""
+    console = Console()
+    console.print(sheet_table(sheet, title))
+    for note in sheet.notes:
+        console.print(Text(note, style="dim"), soft_wrap=True)
 
 
 def run(app: typer.Typer, module: str) -> None:

@@ -32,7 +32,8 @@ Values = object
 """One value per actor: an array, a tensor or a list. A wrong shape or type is refused in words."""
 AnyArray = Shaped[np.ndarray, "..."]
 PerResample = Float[np.ndarray, "*resamples"] | np.float64
-Counts = Int[np.ndarray, "*resamples thresholds"]
+Counts = Int[np.ndarray, "*resamples thresholds"] | Float[np.ndarray, "*resamples thresholds"]
+"""Numbers of actors, or sums of their weights."""
 
 NOMINAL_TPR = 0.95
 
@@ -41,8 +42,8 @@ NOMINAL_TPR = 0.95
 class OperatingCurve:
     """The number of novel and known actors flagged at each distinct threshold, from the highest down.
 
-    The last entry counts everybody. Leading axes, if any, are resamples of the same actors; each metric then
-    returns one value per resample.
+    The last entry counts everybody. Leading axes, if any, are resamples of the same actors, perhaps with weights;
+    each metric then returns one value per resample.
     """
 
     thresholds: Float[np.ndarray, " thresholds"]
@@ -71,9 +72,11 @@ class OperatingCurve:
 
     def auroc(self) -> PerResample:
         """Return the chance that a novel actor ranks above a known one; ties count half."""
-        novel_here, known_here = _steps(self.novel_flagged), _steps(self.known_flagged)
-        twice_won = novel_here * (2 * (self.num_known - self.known_flagged) + known_here)
-        return twice_won.sum(axis=-1) / (2 * self.num_known * self.num_novel)
+        num_known, num_novel = self.known_flagged[..., -1:], self.novel_flagged[..., -1:]
+        twice_won = _steps(self.novel_flagged) * (
+            2 * (num_known - self.known_flagged) + _steps(self.known_flagged)
+        )
+        return twice_won.sum(axis=-1) / (2 * num_known * num_novel)[..., 0]
 
     def average_precision_novel(self) -> PerResample:
         """Return the precision among flagged actors, averaged over the steps of recall; novel is positive."""
@@ -101,8 +104,8 @@ class OperatingCurve:
 
         Flagging nobody and flagging everybody count as thresholds, so the error is never above ½.
         """
-        missed = 1 - self.novel_flagged / self.num_novel
-        false_alarms = self.known_flagged / self.num_known
+        missed = 1 - self.novel_flagged / self.novel_flagged[..., -1:]
+        false_alarms = self.known_flagged / self.known_flagged[..., -1:]
         return 0.5 * (missed + false_alarms).min(axis=-1, initial=1.0)
 
 

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from mule.core.errors import VideoError
 from mule.data.table.table import ActorTable
+from mule.data.table.videos import VideoOnDisk
 from mule.data.table.writing import write_actor_table
 from mule.video.clips import ClipWindow
 from mule.video.encode import VideoWriter
 from mule.video.reading import read_clips
+from mule.video.sources import VideoFile, VideoSource, video_source
 from studies.compose.composites import Composite, Source, composite_table, write_sources
 
 _FRAMES_AT_A_TIME = 16
@@ -81,7 +83,7 @@ def _tile_frames(
     times = [begin_s + number / composite.frame_rate for number in range(composite.num_frames)]
     parts = [tuple(times[at : at + _FRAMES_AT_A_TIME]) for at in range(0, len(times), _FRAMES_AT_A_TIME)]
     num_read = 0
-    for clip in read_clips(tile.video.source, [ClipWindow(part[0], part) for part in parts]):
+    for clip in read_clips(_source(tile.video), [ClipWindow(part[0], part) for part in parts]):
         if clip.num_clamped:
             break
         num_read += 1
@@ -90,3 +92,9 @@ def _tile_frames(
         raise VideoError(
             f"{tile.video.path}: must last at least {float(times[-1]):g} s to fill its tile; it ends earlier."
         )
+
+
+def _source(video: VideoOnDisk) -> VideoSource:
+    """Return where to read the video; images of a folder are shown at its frame rate."""
+    is_folder = video.path.is_dir()
+    return video_source(video.path, image_rate=video.frame_rate) if is_folder else VideoFile(video.path)

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from mule.core.errors import AnnotationError, RangeError
-from mule.evaluation.formats import read_outcomes
-from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.tables import Line, Sheet, TableNumber
+from studies.outcomes import read_outcomes
 
 FEWEST_SCORES = 3
 """Two scores are in the same order half of the time by chance."""
@@ -106,7 +106,7 @@ def agreement_sheets(found: Sequence[Agreement], data_sets: Sequence[str]) -> di
         "Spearman's ρ of the places of all scores: 1 if both data sets order them alike, 0 if one order "
         "says nothing about the other."
     )
-    return {"": Sheet(titles, (LineGroup("", lines),), notes=(note,))} | {
+    return {"": Sheet(titles, lines, notes=(note,))} | {
         each.network: agreement_sheet(each, data_sets) for each in found
     }
 
@@ -152,4 +152,4 @@ def agreement_sheet(each: Agreement, data_sets: Sequence[str]) -> Sheet:
         *(f"AUROC on {data_set} ↑" for data_set in data_sets),
         *(f"place on {data_set}" for data_set in data_sets),
     )
-    return Sheet(titles, (LineGroup("", lines),))
+    return Sheet(titles, lines)

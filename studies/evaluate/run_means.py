@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mule.evaluation.open_set import OpenSetMeasures
-from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.tables import Line, Sheet, TableNumber
 from mule.inference.results import SideResult
 
 JudgedRun = Mapping[str, SideResult]
@@ -40,11 +40,7 @@ def _sheet(runs: Sequence[JudgedRun]) -> Sheet:
         f"AUROC in percent, mean over {len(runs)} run{'s' if len(runs) > 1 else ''}; the largest of a column "
         "is bold. "
     ) + " ".join(f"{side}: {_counted(runs, side)}." for side in sides)
-    return Sheet(
-        ("Score", *(f"{side} ↑" for side in sides)),
-        (LineGroup("", lines), LineGroup("", (below,))),
-        notes=(note,),
-    )
+    return Sheet(("Score", *(f"{side} ↑" for side in sides)), (*lines, below), notes=(note,))
 
 
 def _number(value: float, most: float) -> tuple[TableNumber, ...]:

@@ -19,7 +19,8 @@ from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
 from mule.core.errors import AnnotationError
-from mule.evaluation.formats import OUTCOME_COLUMNS, read_outcomes
+from mule.evaluation.formats import OUTCOME_COLUMNS
+from studies.outcomes import read_outcomes
 
 FOLDER = Path(__file__).parent
 MEAN_COLUMNS = ["method", "score", "measure", "mean", "deviation", "low", "high", "trials"]

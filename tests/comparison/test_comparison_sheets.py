@@ -21,12 +21,12 @@ from mule.comparison.sheets import (
 )
 from mule.core.config import ConfigError
 from mule.core.errors import RangeError
-from mule.evaluation.formats import read_outcomes
 from mule.evaluation.intervals import draw_clips
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import PAPER_MEASURES, Contender, Trial
 from mule.inference.results import kept_outputs, read_novelties, read_result
 from mule.metrics import MEASURES, auroc
+from studies.outcomes import read_outcomes
 
 SIDE = "test-uniform"
 TOLD = PageFacts(

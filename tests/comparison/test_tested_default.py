@@ -55,13 +55,13 @@ def test_the_default_is_tested_against_every_other_row_and_every_score_there_is(
     test = PairedTest(findings, "test-uniform", resamples=50)
     sheet = default_against_others(test)
     assert sheet is not None
-    shown = [(line.cells[0], line.cells[1]) for line in sheet.blocks[0].lines]
+    shown = [(line.cells[0], line.cells[1]) for line in sheet.lines]
     assert shown[0] == ("mule", "PE of log")
     of_reference = {score for method, score in shown if method == "bce-aco-r"}
     assert of_reference == {*asked.judging.scores} - {*NEED_DROPOUT}  # its relations drop no units
     assert [score for method, score in shown if method == "slowfast"] == ["joint-energy", *NEED_DROPOUT]
     assert not [method for method, _ in shown if method == "mule-memory"]
-    assert all(str(line.cells[4]).endswith("of 2") for line in sheet.blocks[0].lines)
+    assert all(str(line.cells[4]).endswith("of 2") for line in sheet.lines)
     itself = test.against("mule", DECIDING_SCORE)
     assert itself is not None
     assert itself.difference == pytest.approx(0.0, abs=1e-12)  # the same features and logits

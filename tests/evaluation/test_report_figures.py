@@ -35,11 +35,11 @@ from mule.evaluation.drawing import (
     write_figure,
 )
 from mule.evaluation.figures import (
-    FlaggedCounts,
     MethodCurves,
     ScoredActors,
     precision_recall_figure,
     roc_figure,
+    roc_points,
     score_figure,
 )
 from mule.metrics import operating_curve
@@ -54,13 +54,8 @@ def scored_actors(seed=0, num_known=60, num_novel=40, shift=1.0):
     return np.round(generator.normal(size=len(is_novel)) + shift * is_novel, 1), is_novel
 
 
-def flagged(novelty, is_novel):
-    curve = operating_curve(novelty, is_novel)
-    return FlaggedCounts(curve.novel_flagged, curve.known_flagged)
-
-
 def method_curves(name, num_trials=1):
-    trials = tuple(flagged(*scored_actors(seed)) for seed in range(num_trials))
+    trials = tuple(operating_curve(*scored_actors(seed)) for seed in range(num_trials))
     return MethodCurves(name, trials, area=0.75)
 
 
@@ -158,9 +153,9 @@ def test_names_are_shown_and_never_read_as_mathematics():
 def test_a_roc_curve_is_sklearn_s():
     novelty, is_novel = scored_actors()
     expected = roc_curve(is_novel, novelty, drop_intermediate=False)
-    counts = flagged(novelty, is_novel)
-    np.testing.assert_allclose(counts.roc(), expected[:2])
-    figure = roc_figure([MethodCurves("a", (counts,), 0.8)], styles=method_styles(["a"]))
+    curve = operating_curve(novelty, is_novel)
+    np.testing.assert_allclose(roc_points(curve), expected[:2])
+    figure = roc_figure([MethodCurves("a", (curve,), 0.8)], styles=method_styles(["a"]))
     ((points, _),) = data_lines(figure.axes[0])
     np.testing.assert_allclose(points, expected[:2])
 
@@ -169,8 +164,8 @@ def test_a_precision_recall_curve_is_sklearn_s_and_its_steps_enclose_the_average
     novelty, is_novel = scored_actors(shift=0.3)
     precision, recall, _ = precision_recall_curve(is_novel, novelty)
     finds = recall[:-1] > 0
-    counts = flagged(novelty, is_novel)
-    figure = precision_recall_figure([MethodCurves("a", (counts,), 0.8)], styles=method_styles(["a"]))
+    curve = operating_curve(novelty, is_novel)
+    figure = precision_recall_figure([MethodCurves("a", (curve,), 0.8)], styles=method_styles(["a"]))
     (((x, y), drawstyle),) = data_lines(figure.axes[0])
     np.testing.assert_allclose(x[1:], recall[:-1][finds][::-1])
     np.testing.assert_allclose(y[1:], precision[:-1][finds][::-1])
@@ -179,10 +174,10 @@ def test_a_precision_recall_curve_is_sklearn_s_and_its_steps_enclose_the_average
 
 
 def test_several_trials_are_averaged_and_one_deviation_is_shaded():
-    counts = [flagged(*scored_actors(seed)) for seed in range(4)]
-    figure = roc_figure([MethodCurves("a", tuple(counts), 0.8)], styles=method_styles(["a"]))
+    curves = [operating_curve(*scored_actors(seed)) for seed in range(4)]
+    figure = roc_figure([MethodCurves("a", tuple(curves), 0.8)], styles=method_styles(["a"]))
     (((x, y), _),) = data_lines(figure.axes[0])
-    np.testing.assert_allclose(y, np.mean([np.interp(x, *each.roc()) for each in counts], axis=0))
+    np.testing.assert_allclose(y, np.mean([np.interp(x, *roc_points(each)) for each in curves], axis=0))
     assert len(figure.axes[0].collections) == 1
 
 
@@ -192,13 +187,6 @@ def test_the_legend_lists_the_best_area_first():
     ]
     figure = roc_figure(methods, styles=method_styles(["low", "high"]))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["90.0 high", "50.0 low"]
-
-
-def test_a_curve_without_novel_actors_is_an_error_that_counts_them():
-    with pytest.raises(RangeError, match="got 3 known at 2 and 0 novel at 2 thresholds"):
-        FlaggedCounts(np.array([0, 0]), np.array([1, 3]))
-    with pytest.raises(RangeError, match="0 known at 0 and 0 novel at 0"):
-        FlaggedCounts(np.array([], dtype=int), np.array([], dtype=int))
 
 
 @pytest.mark.parametrize("scale", ["even", "crowded"])

@@ -27,7 +27,7 @@ from mule.evaluation.pictures import (
 
 
 def decisions(video, *per_method):
-    return FrameDecisions(video, 0.0, np.array(per_method, dtype=bool).reshape(len(per_method), -1))
+    return FrameDecisions(video, np.array(per_method, dtype=bool).reshape(len(per_method), -1))
 
 
 AGREED = ([1, 0], [1, 0], [1, 0], [1, 0])
@@ -56,7 +56,7 @@ def test_dispute_is_scipy_s_entropy(num_methods, num_actors, random):
     calls = np.array([[random.random() < 0.5 for _ in range(num_actors)] for _ in range(num_methods)])
     share = calls.mean(axis=0)
     expected = entropy(np.stack([share, 1 - share]), base=2).mean()
-    assert dispute(FrameDecisions("a", 0.0, calls)) == pytest.approx(expected, abs=1e-12)
+    assert dispute(FrameDecisions("a", calls)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_most_disputed_frames_are_chosen_by_hand():

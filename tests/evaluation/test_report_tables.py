@@ -13,48 +13,33 @@ from mule.evaluation.formats import (
     latex,
     markdown,
     outcomes_csv,
-    read_outcomes,
     summary_csv,
 )
 from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome, Trial
 from mule.evaluation.tables import (
     Line,
-    LineGroup,
     Sheet,
     TableNumber,
     difference_sheet,
     paper_sheet,
     score_sheet,
 )
+from studies.outcomes import read_outcomes
 
 SHEET = Sheet(
     titles=("Method", "AUROC ↑", "mAP ↑"),
     spans=(("", 1), ("PE / NE", 1), ("", 1)),
-    blocks=(
-        LineGroup(
-            "",
-            (
-                Line(
-                    (
-                        "MULE",
-                        (TableNumber("86.92", "± 0.31", True), TableNumber("63.54")),
-                        (TableNumber("27.80"),),
-                    ),
-                    True,
-                ),
-            ),
+    lines=(
+        Line(
+            ("MULE", (TableNumber("86.92", "± 0.31", True), TableNumber("63.54")), (TableNumber("27.80"),)),
+            True,
         ),
-        LineGroup(
-            "m = 3",
+        Line(
             (
-                Line(
-                    (
-                        "w/o ACO-R",
-                        (TableNumber("–"), TableNumber("−1.50", "[−2.00, 1.00]")),
-                        (TableNumber("25.12"),),
-                    )
-                ),
-            ),
+                "w/o ACO-R",
+                (TableNumber("–"), TableNumber("−1.50", "[−2.00, 1.00]")),
+                (TableNumber("25.12"),),
+            )
         ),
     ),
     notes=("In percent.",),
@@ -89,8 +74,8 @@ def two_methods():
                 outcomes.append(Outcome(method, "auroc", auroc - lost + 0.01 * seed, trial, score))
                 outcomes.append(Outcome(method, "fpr_at_95_tpr", fpr + lost + 0.01 * seed, trial, score))
             outcomes.append(Outcome(method, "map", mean_ap + 0.01 * seed, trial))
-    rows = (MethodRow("MULE", ("K400",), is_ours=True), MethodRow("w/o ACO-R", ("K600",)))
-    return Comparison(rows, (AUROC, FPR, MAP), tuple(outcomes), ("Pre-train",))
+    rows = (MethodRow("MULE", is_ours=True), MethodRow("w/o ACO-R"))
+    return Comparison(rows, (AUROC, FPR, MAP), tuple(outcomes))
 
 
 def test_markdown_of_a_hand_made_sheet_is_this():
@@ -98,7 +83,6 @@ def test_markdown_of_a_hand_made_sheet_is_this():
         "| Method | AUROC ↑ (PE / NE) | mAP ↑ |\n"
         "| :-- | --: | --: |\n"
         "| MULE | **86.92** ± 0.31 / 63.54 | 27.80 |\n"
-        "| *m = 3* |  |  |\n"
         "| w/o ACO-R | – / −1.50 \\[−2.00, 1.00\\] | 25.12 |\n"
         "\n"
         "In percent.\n"
@@ -118,8 +102,6 @@ def test_latex_of_a_hand_made_sheet_is_this():
         r"\textbf{Method} & \textbf{AUROC $\uparrow$} & \textbf{mAP $\uparrow$} \\",
         r"\midrule",
         r"\rowcolor{green!12} MULE & \textbf{86.92}\textsubscript{$\pm$0.31} / 63.54 & 27.80 \\",
-        r"\midrule",
-        r"\multicolumn{3}{l}{\textit{m = 3}} \\",
         r"w/o ACO-R & -- / $-$1.50\textsubscript{{[}$-$2.00, 1.00{]}} & 25.12 \\",
         r"\bottomrule",
         r"\end{tabular}",
@@ -132,19 +114,17 @@ def test_latex_of_a_hand_made_sheet_is_this():
 
 def test_the_paper_s_layout_is_one_row_per_method_with_every_score_in_a_cell():
     sheet = paper_sheet(two_methods())
-    assert sheet.titles == ("Method", "Pre-train", "AUROC ↑", "FPR at 95 % TPR ↓", "Closed-set mAP ↑")
-    assert sheet.spans == (("", 2), ("PE / NE", 2), ("", 1))
-    assert [line.cells for block in sheet.blocks for line in block.lines] == [
+    assert sheet.titles == ("Method", "AUROC ↑", "FPR at 95 % TPR ↓", "Closed-set mAP ↑")
+    assert sheet.spans == (("", 1), ("PE / NE", 2), ("", 1))
+    assert [line.cells for line in sheet.lines] == [
         (
             "MULE",
-            "K400",
             (TableNumber("81.00", "± 1.00", True), TableNumber("71.00", "± 1.00", True)),
             (TableNumber("21.00", "± 1.00", True), TableNumber("31.00", "± 1.00", True)),
             (TableNumber("31.00", "± 1.00"),),
         ),
         (
             "w/o ACO-R",
-            "K600",
             (TableNumber("61.00", "± 1.00"), TableNumber("51.00", "± 1.00")),
             (TableNumber("51.00", "± 1.00"), TableNumber("61.00", "± 1.00")),
             (TableNumber("41.00", "± 1.00", True),),
@@ -154,15 +134,15 @@ def test_the_paper_s_layout_is_one_row_per_method_with_every_score_in_a_cell():
 
 def test_the_long_layout_marks_one_best_per_column_over_all_scores():
     sheet = score_sheet(two_methods())
-    assert sheet.titles[:3] == ("Method", "Pre-train", "Score")
+    assert sheet.titles[:2] == ("Method", "Score")
     marked = [
-        (line.cells[2], at)
-        for line in sheet.blocks[0].lines
+        (line.cells[1], at)
+        for line in sheet.lines
         for at, cell in enumerate(line.cells)
         if not isinstance(cell, str) and cell[0].is_marked
     ]
-    assert marked == [("PE", 3), ("PE", 4), ("PE", 5)]
-    assert [line.cells[0] for line in sheet.blocks[0].lines] == ["MULE", "", "w/o ACO-R", ""]
+    assert marked == [("PE", 2), ("PE", 3), ("PE", 4)]
+    assert [line.cells[0] for line in sheet.lines] == ["MULE", "", "w/o ACO-R", ""]
 
 
 def test_where_methods_have_scores_of_their_own_a_column_names_them():
@@ -174,7 +154,7 @@ def test_where_methods_have_scores_of_their_own_a_column_names_them():
     sheet = paper_sheet(Comparison((MethodRow("MULE"), MethodRow("BCE")), (AUROC,), tuple(outcomes)))
     assert sheet.titles == ("Method", "Scores", "AUROC ↑")
     assert sheet.spans == ()
-    assert [line.cells[1] for line in sheet.blocks[0].lines] == ["PE", "JointEnergy / MaxLogit"]
+    assert [line.cells[1] for line in sheet.lines] == ["PE", "JointEnergy / MaxLogit"]
 
 
 def test_a_score_that_one_method_alone_has_is_not_marked_best():
@@ -189,7 +169,7 @@ def test_a_score_that_one_method_alone_has_is_not_marked_best():
 @pytest.mark.parametrize("layout", [paper_sheet, score_sheet])
 def test_a_comparison_of_nothing_is_a_table_without_rows(layout):
     sheet = layout(Comparison((), PAPER_MEASURES, ()))
-    assert sheet.blocks == ()
+    assert sheet.lines == ()
     assert sheet.notes == ("No trial has finished.",)
     assert markdown(sheet).startswith("| Method |")
     assert r"\toprule" in latex(sheet, caption="", label="t")
@@ -198,7 +178,7 @@ def test_a_comparison_of_nothing_is_a_table_without_rows(layout):
 @pytest.mark.parametrize("layout", [paper_sheet, score_sheet])
 def test_undefined_values_are_a_dash(layout):
     sheet = layout(compared({"undefined": [math.nan], "defined": [0.5], "unfinished": []}))
-    cells = {line.cells[0]: line.cells[-1] for line in sheet.blocks[0].lines}
+    cells = {line.cells[0]: line.cells[-1] for line in sheet.lines}
     assert cells["undefined"] == (TableNumber("–"),)
     assert cells["defined"] == (TableNumber("50.00"),)
     assert [row[-1] for row in table_cells(markdown(sheet))[1:]] == ["–", "50.00", "–"]
@@ -206,36 +186,27 @@ def test_undefined_values_are_a_dash(layout):
 
 def test_a_mean_over_fewer_trials_says_so():
     sheet = score_sheet(compared({"all": [0.5, 0.6, 0.7], "two": [0.5, math.nan, 0.7], "one": [0.5]}))
-    spreads = [last_number(line).spread for line in sheet.blocks[0].lines]
+    spreads = [last_number(line).spread for line in sheet.lines]
     assert spreads == ["± 10.00", "± 14.14 (2 of 3)", "(1 of 3)"]
 
 
 def test_with_one_trial_its_own_interval_is_shown():
     outcomes = outcomes_of("a", AUROC, [0.8], score="PE", intervals=[(0.7, 0.9)])
     sheet = score_sheet(Comparison((MethodRow("a"),), (AUROC,), tuple(outcomes)))
-    assert sheet.blocks[0].lines[0].cells[-1] == (TableNumber("80.00", "[70.00, 90.00]"),)
-
-
-def test_rows_of_a_block_stand_together_under_its_title():
-    rows = (MethodRow("a", block="m = 2"), MethodRow("b", block="m = 3"), MethodRow("c", block="m = 2"))
-    sheet = paper_sheet(Comparison(rows, (AUROC,), ()))
-    assert [(block.title, [line.cells[0] for line in block.lines]) for block in sheet.blocks] == [
-        ("m = 2", ["a", "c"]),
-        ("m = 3", ["b"]),
-    ]
+    assert sheet.lines[0].cells[-1] == (TableNumber("80.00", "[70.00, 90.00]"),)
 
 
 def test_other_scales_and_digits_are_the_measure_s():
     hours = Measure("hours", "hours per epoch", "lower", has_scores=False, scale=1.0, decimals=1)
     sheet = paper_sheet(compared({"a": [4.25, 4.75], "b": [9.0, 9.0]}, hours, score=""))
-    assert sheet.blocks[0].lines[0].cells[-1] == (TableNumber("4.5", "± 0.4", True),)
+    assert sheet.lines[0].cells[-1] == (TableNumber("4.5", "± 0.4", True),)
     assert not any("percent" in note for note in sheet.notes)
 
 
 def test_differences_are_paired_and_marked_where_the_interval_leaves_zero_out():
     values = {"MULE": [0.50, 0.60, 0.70], "steady": [0.55, 0.66, 0.75], "erratic": [0.9, 0.4, 0.8]}
     sheet = difference_sheet(compared(values), "MULE", score_of=dict.fromkeys(values, "PE"))
-    numbers = {line.cells[0]: last_number(line) for line in sheet.blocks[0].lines}
+    numbers = {line.cells[0]: last_number(line) for line in sheet.lines}
     assert list(numbers) == ["steady", "erratic"]
     assert numbers["steady"] == TableNumber("+5.33", "[3.90, 6.77]", True)
     assert numbers["erratic"].text == "+10.00"
@@ -251,13 +222,13 @@ def test_a_method_is_compared_by_its_own_score():
     ]
     comparison = Comparison((MethodRow("MULE"), MethodRow("BCE")), (AUROC,), tuple(outcomes))
     sheet = difference_sheet(comparison, "MULE", score_of={"MULE": "PE", "BCE": "JointEnergy"})
-    assert sheet.blocks[0].lines[0].cells[:2] == ("BCE", "JointEnergy")
-    assert last_number(sheet.blocks[0].lines[0]).text == "+15.00"
+    assert sheet.lines[0].cells[:2] == ("BCE", "JointEnergy")
+    assert last_number(sheet.lines[0]).text == "+15.00"
 
 
 def test_one_trial_has_a_difference_and_no_interval():
     sheet = difference_sheet(compared({"a": [0.5], "b": [0.4]}), "a", score_of={"a": "PE", "b": "PE"})
-    assert sheet.blocks[0].lines[0].cells[-1] == (TableNumber("−10.00"),)
+    assert sheet.lines[0].cells[-1] == (TableNumber("−10.00"),)
 
 
 @pytest.mark.parametrize(
@@ -273,9 +244,9 @@ def test_differences_need_methods_and_scores_that_exist(against, score_of, words
 
 
 def hostile_comparison():
-    rows = tuple(MethodRow(name, (name,), block=name) for name in HOSTILE)
+    rows = tuple(MethodRow(name) for name in HOSTILE)
     outcomes = [each for name in HOSTILE for each in outcomes_of(name, AUROC, [0.5], score=name)]
-    return Comparison(rows, (AUROC,), tuple(outcomes), ("<fact> | $title$",))
+    return Comparison(rows, (AUROC,), tuple(outcomes))
 
 
 def one_line(name):
@@ -284,9 +255,8 @@ def one_line(name):
 
 def test_hostile_names_are_seen_in_markdown_as_they_are():
     rows = table_cells(markdown(score_sheet(hostile_comparison())))
-    assert rows[0] == ["Method", "<fact> | $title$", "Score", "AUROC ↑"]
-    named = [row for row in rows[1:] if row[-1]]
-    assert [row[:3] for row in named] == [[one_line(name)] * 3 for name in HOSTILE]
+    assert rows[0] == ["Method", "Score", "AUROC ↑"]
+    assert [row[:2] for row in rows[1:]] == [[one_line(name)] * 2 for name in HOSTILE]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -296,7 +266,7 @@ def test_hostile_names_leave_latex_with_its_columns_and_braces(name):
     assert bare.count("{") == bare.count("}")
     rows = [line for line in text.splitlines() if line.endswith("50.00 \\\\")]
     assert len(rows) == len(HOSTILE)
-    assert all(len(re.findall(r"(?<!\\)&", row)) == 3 for row in rows)
+    assert all(len(re.findall(r"(?<!\\)&", row)) == 2 for row in rows)
     assert "%" not in bare
     assert "#" not in bare
 
@@ -324,11 +294,11 @@ def test_a_label_that_latex_cannot_use_is_an_error(label):
 
 def test_the_summary_as_csv_holds_the_names_and_unscaled_numbers():
     rows = list(csv.DictReader(io.StringIO(summary_csv(two_methods()), newline="")))
-    assert [(row["method"], row["Pre-train"], row["score"]) for row in rows] == [
-        ("MULE", "K400", "PE"),
-        ("MULE", "K400", "NE"),
-        ("w/o ACO-R", "K600", "PE"),
-        ("w/o ACO-R", "K600", "NE"),
+    assert [(row["method"], row["score"]) for row in rows] == [
+        ("MULE", "PE"),
+        ("MULE", "NE"),
+        ("w/o ACO-R", "PE"),
+        ("w/o ACO-R", "NE"),
     ]
     assert float(rows[0]["auroc"]) == pytest.approx(0.81)
     assert float(rows[0]["auroc_deviation"]) == pytest.approx(0.01)

@@ -42,14 +42,14 @@ def test_the_council_is_calm_when_the_leader_is_right_and_upset_when_it_is_wrong
     # neuron 0 is as calm either way, neuron 2 is upset even when 0 is right
     assert score.council.tolist() == [[False, True, False], [True, True, True], [True, True, True]]
     assert score.is_informed.tolist() == [True, True, False]
-    assert score.num_uninformed == 1
+    assert (~score.is_informed).sum() == 1
 
 
 def test_a_leader_whose_council_would_be_empty_is_judged_by_all():
     train = two_passes((LED_BY_0, (UPSET, UPSET, UPSET)), (LED_BY_0, (UPSET, UPSET, UPSET)))
     score = fitted(train, [[1, 0, 0], [1, 0, 0]], most_variance=1e-6)
     assert score.council[0].all()
-    assert score.num_uninformed == 3
+    assert (~score.is_informed).sum() == 3
 
 
 def test_novelty_is_the_mean_variance_of_the_leaders_council():

@@ -14,7 +14,6 @@ from mule.rivals.scores.logits import (
     energy_novelty,
     joint_energy,
     joint_energy_novelty,
-    max_sigmoid_novelty,
     max_softmax_novelty,
     relu_evidence,
     relu_evidence_novelty,
@@ -23,7 +22,7 @@ from mule.rivals.scores.logits import (
 logit_tables = hnp.arrays(
     np.float64, st.tuples(st.integers(0, 4), st.integers(2, 6)), elements=st.floats(-30, 30)
 )
-ALL = [energy_novelty, joint_energy_novelty, largest_logit_novelty, max_sigmoid_novelty, max_softmax_novelty]
+ALL = [energy_novelty, joint_energy_novelty, largest_logit_novelty, max_softmax_novelty]
 
 
 @given(logits=logit_tables)
@@ -31,8 +30,7 @@ def test_values_are_the_papers_formulas(logits):
     table = torch.from_numpy(logits)
     expected = {
         max_softmax_novelty: 1 - np.asarray(special.softmax(logits, axis=1)).max(axis=1),
-        max_sigmoid_novelty: 1 - special.expit(logits).max(axis=1),
-        largest_logit_novelty: special.expit(-logits.max(axis=1)),
+        largest_logit_novelty: 1 - special.expit(logits).max(axis=1),
         energy_novelty: 1 / (1 + np.exp(logits).sum(axis=1)),
         joint_energy_novelty: np.prod(1 - special.expit(logits), axis=1),
     }
@@ -72,14 +70,14 @@ def test_actors_with_huge_logits_still_differ(novelty, centre):
 def test_softmax_takes_two_actions_at_once_for_doubt_and_sigmoids_do_not():
     both, neither = torch.tensor([[8.0, 8.0, -8.0]]), torch.tensor([[1.0, -8.0, -8.0]])
     assert max_softmax_novelty(both).rank > max_softmax_novelty(neither).rank
-    for novelty in (max_sigmoid_novelty, largest_logit_novelty, energy_novelty, joint_energy_novelty):
+    for novelty in (largest_logit_novelty, energy_novelty, joint_energy_novelty):
         assert novelty(both).rank < novelty(neither).rank
 
 
 def test_softmax_over_one_class_is_refused():
     with pytest.raises(RangeError, match="max-softmax needs at least 2 classes"):
         max_softmax_novelty(torch.zeros(3, 1))
-    for novelty in (max_sigmoid_novelty, largest_logit_novelty, energy_novelty, joint_energy_novelty):
+    for novelty in (largest_logit_novelty, energy_novelty, joint_energy_novelty):
         assert len(novelty(torch.zeros(3, 1)).rank) == 3
 
 

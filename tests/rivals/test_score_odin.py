@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from mule.core.errors import RangeError
-from mule.rivals.scores.logits import Odin, max_sigmoid_novelty, max_softmax_novelty
+from mule.novelty.combining import largest_logit_novelty
+from mule.rivals.scores.logits import Odin, max_softmax_novelty
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 
 
@@ -39,7 +40,7 @@ def test_one_step_raises_the_largest_logit_by_the_sum_of_its_weights():
 
 
 def test_a_step_of_zero_leaves_the_plain_probability():
-    torch.testing.assert_close(Odin(step=0.0)(OUTPUTS).rank, max_sigmoid_novelty(OUTPUTS.logits).rank)
+    torch.testing.assert_close(Odin(step=0.0)(OUTPUTS).rank, largest_logit_novelty(OUTPUTS.logits).rank)
     plain = Odin("softmax", step=0.0, temperature=1.0)(OUTPUTS)
     torch.testing.assert_close(plain.rank, max_softmax_novelty(OUTPUTS.logits).rank)
 
@@ -51,20 +52,6 @@ def test_the_step_does_not_die_where_the_probability_rounds_to_one():
     for probability in ("sigmoid", "softmax"):
         still, moved = (Odin(probability, temperature=1.0, step=step)(sure).rank for step in (0.0, 0.5))
         assert (moved < still).all()
-
-
-def test_any_head_will_do_and_then_no_readout_is_needed():
-    def head(features):
-        return READOUT(torch.tanh(features))
-
-    outputs = StoredOutputs(head(FEATURES), FEATURES)
-    score = Odin(head=head, step=0.1)
-    assert score.needs == {"features"}
-    assert Odin().needs == {"features", "readout"}
-    free = FEATURES.clone().requires_grad_()
-    (uphill,) = torch.autograd.grad(torch.nn.functional.logsigmoid(head(free).amax(dim=1)).sum(), free)
-    expected = -head(FEATURES + 0.1 * uphill.sign()).amax(dim=1)
-    torch.testing.assert_close(score(outputs).rank, expected)
 
 
 def test_settings_out_of_range_are_refused():

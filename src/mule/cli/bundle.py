@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mule.cli.memory import SettingsOption
+from mule.cli.printing import noted
+
 if TYPE_CHECKING:
     from mule.watching.engine.bundle import Bundle
 
@@ -24,12 +27,7 @@ def bundle(
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Keep a small picture of every remembered actor.")
     ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Where the data lies now, such as data.root=DIR. Repeatable."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
 ) -> None:
     """Make a model for `mule watch --model` from a finished run.
 
@@ -49,7 +47,7 @@ def bundle(
         memory_share=share,
         has_pictures=pictures,
     )
-    _print(make_bundle(plan, settings or [], noted=lambda sentence: typer.echo(sentence, err=True)))
+    _print(make_bundle(plan, settings or [], noted=noted))
 
 
 def _print(model: "Bundle") -> None:

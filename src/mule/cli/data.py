@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Table
 from rich.text import Text
 
-from mule.cli.printing import CountBar, positive, require_files, require_folders
+from mule.cli.printing import CountBar, TableArgument, positive, require_files, require_folders
 from mule.core.errors import AnnotationError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ MOST_PROBLEMS_SHOWN = 100
 
 _Read = TypeVar("_Read")
 
-Table = Annotated[Path, typer.Argument(metavar="TABLE", help="Table of actors, .csv or .parquet.")]
 ImageRate = Annotated[
     Fraction, typer.Option(parser=positive, metavar="FPS", help="Frame rate of folders of frames.")
 ]
@@ -33,7 +32,7 @@ ImageRate = Annotated[
 
 @app.command("check")
 def check_table(
-    table: Table,
+    table: TableArgument,
     objects: Annotated[
         Path | None,
         typer.Option(metavar="OBJECTS", help="Table of objects in the same videos, .csv or .parquet."),
@@ -89,7 +88,7 @@ def check_table(
 
 @app.command()
 def stats(
-    table: Table,
+    table: TableArgument,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write stats.json, classes.csv, pairs.csv and stats.png here."),
@@ -257,7 +256,7 @@ def _histogram(title: str, unit: str, histogram: Mapping[int, int], mean: float)
 def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     """Print the counts of each class, those of actors and clips, and the most frequent pairs of classes."""
     console = Console()
-    table = RichTable("class", title=Text(title))
+    table = Table("class", title=Text(title))
     for name in ("rows", "actors", "videos"):
         table.add_column(name, justify="right")
     for each in sorted(counted.classes, key=lambda each: -each.num_rows):
@@ -276,7 +275,7 @@ def _print_stats(counted: "TableStats", *, title: str, num_pairs: int) -> None:
     )
     console.print(_histogram("actors per clip", "clips", counted.clips_with_actors, counted.actors_per_clip))
     if num_pairs and (pairs := counted.pairs()[:num_pairs]):
-        shown = RichTable("class", "other class", title="classes of one actor at the same time")
+        shown = Table("class", "other class", title="classes of one actor at the same time")
         for name in ("rows", "share of class", "share of other"):
             shown.add_column(name, justify="right")
         for pair in pairs:

@@ -94,17 +94,15 @@ def from_ava(
     The table has one row per person, box and time with all its actions. Excluded times are left out.
     """
     from mule.data.convert.ava import actors_from_ava, boxes_from_ava
-    from mule.data.table.writing import write_actor_table, write_object_table
+    from mule.data.table.writing import write_object_table
 
-    if boxes is None:
-        table, report = actors_from_ava(
-            folder, split, num_classes=60 if classes == "60" else 80, videos=videos
-        )
-        write_actor_table(table, out)
-    else:
+    if boxes is not None:
         objects, report = boxes_from_ava(boxes, folder, split, videos=videos)
         write_object_table(objects, out)
-    show(report, out)
+        show(report, out)
+        return
+    num_classes = 60 if classes == "60" else 80
+    _write(*actors_from_ava(folder, split, num_classes=num_classes, videos=videos), out)
 
 
 @app.command("from-charades")
@@ -144,7 +142,6 @@ def from_charades(
     Rows are whole videos with all their actions, or moments with the actions at that time.
     """
     from mule.data.convert.charades import actors_from_charades, clip_times, read_class_names, rows_of
-    from mule.data.table.writing import write_actor_table
     from mule.video.clips import ClipShape
 
     clips = clip_times(every, shape=ClipShape(frames, stride, num_slow_frames=1), frame_rate=fps)
@@ -152,8 +149,7 @@ def from_charades(
     table, report = actors_from_charades(
         csv, rows_of(rows, clips), class_names=names, keep_unlabelled=keep_unlabelled
     )
-    write_actor_table(table, out)
-    show(report, out)
+    _write(table, report, out)
 
 
 @app.command("from-coco")

@@ -8,13 +8,12 @@ import typer
 from mule.cli.data_split_report import (
     PretrainingOption,
     SplitVideosOption,
-    TableArgument,
     TestTableOption,
     print_report,
     report_split,
     require_folder_of,
 )
-from mule.cli.printing import require_files
+from mule.cli.printing import TableArgument, require_files
 from mule.core.errors import TooFewActors
 
 app = typer.Typer(help="Divide a table into what is taught and what is novel.", no_args_is_help=True)

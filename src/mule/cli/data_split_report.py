@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.cli.printing import require_files
+from mule.cli.printing import TableArgument, require_files
 
 if TYPE_CHECKING:
     from mule.data.split.leakage import MetAction, Shared
@@ -25,7 +25,6 @@ SET_TITLES = {
 }
 NUM_EXAMPLES = 5
 
-TableArgument = Annotated[Path, typer.Argument(metavar="TABLE", help="Table of actors, .csv or .parquet.")]
 TestTableOption = Annotated[
     Path | None,
     typer.Option(

@@ -1,8 +1,7 @@
 """`mule evaluate`: metrics of trained runs and of plain files. Heavy modules are imported when a command runs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,13 +13,6 @@ app = typer.Typer(help="Evaluate trained runs, or scores and detections in files
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")
 ]
-
-
-class CharadesRule(StrEnum):
-    """Treatment of Charades videos without labels."""
-
-    OFFICIAL = "official"
-    PLAIN = "plain"
 
 
 @app.command("open-set")
@@ -103,9 +95,9 @@ def charades(
         ),
     ],
     rule: Annotated[
-        CharadesRule,
+        Literal["official", "plain"],
         typer.Option(metavar="official|plain", help="Treatment of videos without labels."),
-    ] = CharadesRule.OFFICIAL,
+    ] = "official",
     json: JsonOption = None,
 ) -> None:
     """Compute Charades classification mAP.
@@ -116,9 +108,9 @@ def charades(
     from mule.evaluation.open_set import require_place, write_json
 
     require_place(json)
-    result = evaluate_charades_files(ground_truth, scores, rule=rule.value)
+    result = evaluate_charades_files(ground_truth, scores, rule=rule)
     write_json(result, json)
-    print_mean_ap(result, title=f"Charades mAP, {rule.value} rule")
+    print_mean_ap(result, title=f"Charades mAP, {rule} rule")
 
 
 app.command("run")(evaluate_run)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import progress as rich_progress
-from rich.console import Console
 from rich.text import Text
 
-from mule.cli.printing import CountBar, positive
+from mule.cli.printing import CountBar, positive, progress_bar
 from mule.core.errors import MuleError, NotFinite, VideoError
 
 if TYPE_CHECKING:
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from mule.video.sources import DecodeReport
 
 app = typer.Typer(help="Compute features of videos once and keep them.", no_args_is_help=True)
-
-
-@app.callback()
-def features() -> None:
-    """Compute features of videos once and keep them."""
 
 
 @app.command()
@@ -169,21 +163,17 @@ class _Speed(rich_progress.ProgressColumn):
 
 
 class _ClipBar:
-    """A progress bar with the speed in clips on a terminal, removed at the end; silent elsewhere."""
+    """A progress bar with the speed in clips."""
 
     def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
         self._title = title
         self._task: rich_progress.TaskID | None = None
-        self._progress = rich_progress.Progress(
+        self._progress = progress_bar(
             rich_progress.TextColumn("{task.description}", markup=False),
             rich_progress.BarColumn(),
             rich_progress.MofNCompleteColumn(),
             _Speed(),
             rich_progress.TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
         )
 
     def __enter__(self) -> "_ClipBar":

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mule.cli.printing import noted
+
 if TYPE_CHECKING:
     from mule.memory.memory import EvidenceMemory
     from mule.memory.taught import HeldOut, Remembered
 
-HELP = "Build, inspect and change the memory of a trained run."
 VIDEOS_SHOWN = 5
 
-app = typer.Typer(help=HELP, no_args_is_help=True)
+app = typer.Typer(help="Build, inspect and change the memory of a trained run.", no_args_is_help=True)
 
 MemoryFile = Annotated[Path, typer.Argument(metavar="MEMORY", help="A file that `mule memory build` wrote.")]
 OutOption = Annotated[
@@ -34,10 +35,6 @@ SettingsOption = Annotated[
 ]
 
 
-@app.callback(help=HELP)
-def _memory() -> None: ...
-
-
 @app.command()
 def build(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")],
@@ -55,7 +52,7 @@ def build(
     from mule.watching.engine.bundle import MEMORY
 
     place = place_to_write(out or run_dir / MEMORY)
-    _write(remember_run(run_dir, settings or [], noted=note), place)
+    _write(remember_run(run_dir, settings or [], noted=noted), place)
 
 
 @app.command()
@@ -125,7 +122,7 @@ def merge(
     other = read_memory(second, model=remembered.memory.model).memory
     sentence = left_out_sentence(remembered.held_out, other.places.videos())
     if sentence is not None:
-        note(sentence)
+        noted(sentence)
     with naming(second):
         merged = merge_memories(remembered.memory, other, held_out=remembered.held_out)
         _write_changed(remembered, merged, place)
@@ -155,7 +152,7 @@ def add(
     place = place_to_write(out, instead_of=file)
     remembered = read_memory(file, model=model_fingerprint(run_dir))
     table = Examples(examples, videos, settings or [])
-    known = known_in_table(run_dir, remembered, table, noted=note)
+    known = known_in_table(run_dir, remembered, table, noted=noted)
     with naming(file):
         _write_changed(remembered, add_actors(remembered.memory, known, held_out=remembered.held_out), place)
 
@@ -176,15 +173,10 @@ def forget(
     with naming(file):
         _write(forget_action(remembered, class_name), place, before=remembered)
     if cannot_follow_forgetting(place):
-        note(
+        noted(
             f"{place.parent / CALIBRATION}: does not record what its held-out actors do. Those who did the forgotten action "
             "still count as known, so fewer people are flagged. Make the model again with `mule bundle`."
         )
-
-
-def note(sentence: str) -> None:
-    """Print a sentence that is not part of the result."""
-    typer.echo(sentence, err=True)
 
 
 def _write_changed(before: "Remembered", memory: "EvidenceMemory", path: Path) -> None:
@@ -192,7 +184,7 @@ def _write_changed(before: "Remembered", memory: "EvidenceMemory", path: Path) -
     from mule.memory.teaching import recalibrated
 
     if before.held_out is None:
-        note(
+        noted(
             "this memory keeps no held-out actors: it is no longer calibrated, and cannot be used until it is."
         )
     _write(recalibrated(before, memory), path, before=before)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import progress as rich_progress
@@ -18,6 +18,8 @@ from mule.core.errors import FileError
 if TYPE_CHECKING:  # these take seconds to import, and `mule --help` must be quick
     from mule.evaluation.open_set import MeanApResult, OpenSetMeasures, OpenSetResult, UndefinedMeasures
     from mule.evaluation.tables import Sheet
+
+TableArgument = Annotated[Path, typer.Argument(metavar="TABLE", help="Table of actors, .csv or .parquet.")]
 
 _MEASURE_LABELS = {
     "auroc": "AUROC",
@@ -87,14 +89,17 @@ def without_place(argument: str) -> str:
     return f"{key}{is_setting}…/{path.name}" if path.is_absolute() else argument
 
 
+def progress_bar(*columns: rich_progress.ProgressColumn) -> rich_progress.Progress:
+    """Return a progress bar on a terminal, removed at the end; it is silent elsewhere."""
+    console = Console(stderr=True)
+    return rich_progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class CountBar:
-    """A progress bar on a terminal, removed at the end; silent elsewhere."""
+    """A progress bar that counts what is done."""
 
     def __init__(self, title: str) -> None:
-        console = Console(stderr=True)
-        self._progress = rich_progress.Progress(
-            console=console, transient=True, disable=not console.is_terminal
-        )
+        self._progress = progress_bar()
         self._task = self._progress.add_task(title, total=None)
 
     def __enter__(self) -> "CountBar":
@@ -109,26 +114,16 @@ class CountBar:
         self._progress.update(self._task, completed=num_done, total=num_expected)
 
 
-def print_sheet(sheet: "Sheet", title: str) -> None:
-    """Print a table of a comparison, then its notes."""
-    console = Console()
-    console.print(sheet_table(sheet, title))
-    for note in sheet.notes:
-        console.print(Text(note, style="dim"), soft_wrap=True)
-
-
 def sheet_table(sheet: "Sheet", title: str) -> Table:
     """Lay out a table of a comparison for the terminal; our rows are bold, names are never cut."""
     table = Table(title=title)
     for name in sheet.titles:
         table.add_column(name, overflow="fold")
-    for block in sheet.blocks:
-        for line in block.lines:
-            cells = [
-                cell if isinstance(cell, str) else " / ".join(each.text for each in cell)
-                for cell in line.cells
-            ]
-            table.add_row(*(Text(cell) for cell in cells), style="bold" if line.is_ours else None)
+    for line in sheet.lines:
+        cells = [
+            cell if isinstance(cell, str) else " / ".join(each.text for each in cell) for cell in line.cells
+        ]
+        table.add_row(*map(Text, cells), style="bold" if line.is_ours else None)
     return table
 
 

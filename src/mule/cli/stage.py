@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
+from mule.cli.printing import CountBar
+
 app = typer.Typer(help="Render scenes of several actors with exact ground truth.", no_args_is_help=True)
-
-
-@app.callback()
-def stage() -> None:
-    """Render scenes of several actors with exact ground truth."""
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -64,23 +61,15 @@ def render_videos(
     Several actors each do several things. An interrupted command continues where it stopped; OUT appears when it is
     complete.
     """
-    from rich.progress import Progress
-
     from mule.stage.benchmark import StageSet
     from mule.stage.export import Export, write_dataset
 
     wanted = StageSet(
         split=split, role=role, seed=seed, scenes=scenes, num_clips=clips, bias=float(bias), size=_size(size)
     )
-    with Progress(transient=True) as bar:
-        task = bar.add_task("rendering", total=clips)
-        write_dataset(
-            Export(wanted, seconds=seconds, lossless=lossless),
-            out,
-            workers=workers,
-            overwrite=overwrite,
-            on_progress=lambda done, _: bar.update(task, completed=done),
-        )
+    export = Export(wanted, seconds=seconds, lossless=lossless)
+    with CountBar("rendering") as bar:
+        write_dataset(export, out, workers=workers, overwrite=overwrite, on_progress=bar)
     typer.echo(f"{out}: {clips} videos, actors.csv, objects.csv, tracks.csv, stage.json")
 
 

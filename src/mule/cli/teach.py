@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from mule.cli.memory import SettingsOption, VideosOption, note
+from mule.cli.memory import SettingsOption, VideosOption
+from mule.cli.printing import noted
 
 
 def teach(
@@ -49,7 +50,7 @@ def teach(
     with naming(file):
         require_new(remembered, class_name)
     table = Examples(examples, videos, settings or [])
-    exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=note)
+    exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=noted)
     with naming(file):
         taught = teach_action(remembered, exemplars, class_name=class_name)
     write_memory(place, taught)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from mule.cli.printing import progress_bar
 from mule.core.errors import MuleError
 
 if TYPE_CHECKING:
@@ -198,15 +199,11 @@ class _Screen:
     """A progress bar on a terminal, and sentences."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bar = Progress(
+        self._bar = progress_bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[status]}", markup=False),
             TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("opening", total=None, status="")
         self._watch: Watcher | None = None
@@ -257,7 +254,7 @@ class _Screen:
         self._bar.update(self._task, description=f"writing {name}")
 
     def noted(self, sentence: str) -> None:
-        self._console.print(Text(sentence), soft_wrap=True)
+        self._bar.console.print(Text(sentence), soft_wrap=True)
 
 
 def _print_summary(summary: "Summary", watch: "Watcher", folder: Path, *, speed: float) -> None:

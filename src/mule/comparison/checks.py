@@ -1,6 +1,4 @@
-"""Two checks beside the tables.
-
-Whether clips differ without looking at them, and whether the false-alarm promise holds.
+"""Two checks beside the tables: do clips differ without their pixels, and does the false-alarm promise hold.
 
 control    known and novel told apart by length and frame size alone; only for videos, since clips of Stage are all alike
 promise    validation ─ novelty of its known actors ─▶ threshold ─▶ test ─ known actors above it, per action and per video
@@ -16,18 +14,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import KDTree
 
 from mule.comparison.sheets import Findings, FinishedRow
 from mule.comparison.tested import DEFAULT
-from mule.core.errors import TooFewActors
+from mule.core.errors import NotFinite, TooFewActors
 from mule.core.settings import TableData
 from mule.data.table.table import ActorTable
-from mule.evaluation.control import SUSPICIOUS_AUROC, control_without_pixels
 from mule.evaluation.coverage import Coverage, GroupCoverage, coverage
 from mule.evaluation.open_set import evaluate_open_set
 from mule.evaluation.outcomes import Comparison, MethodRow, Outcome, Trial
-from mule.evaluation.tables import Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.tables import Line, Sheet, TableNumber
 from mule.inference.judging import FALSE_ALARMS
 from mule.inference.outputs import SideOutputs
 from mule.inference.results import kept_outputs, read_novelties
@@ -38,6 +36,8 @@ from mule.training.data import root_of, table_sides, videos_of
 from mule.video.reading import video_facts
 
 CONTROL, FACTS = "control without pixels", "length, width, height"
+SUSPICIOUS_AUROC = 0.55
+"""Above this, the control alone separates novel from known clips: match the clips for it."""
 EVERYBODY = "everybody"
 FEWEST_OF_A_VIDEO = 20
 """Videos with fewer known actors are not listed separately; clips of one person each would fill the page."""
@@ -79,6 +79,32 @@ def control_note(comparison: Comparison) -> str | None:
     )
 
 
+def control_without_pixels(
+    training: Float[np.ndarray, "trained facts"],
+    tested: Float[np.ndarray, "tested facts"],
+    is_novel: Bool[np.ndarray, " tested"],
+) -> Float[np.ndarray, " tested"]:
+    """Return the distance of each clip to the nearest training clip in facts such as length and height.
+
+    Clips of one source often share their length and frame size. If these alone separate novel from known actors,
+    a score that sees pixels may have learned no more than the source. Each fact is divided by its standard deviation over training clips; a constant fact keeps its own units.
+
+    Raises:
+        TooFewActors: there are no training clips, or the tested clips are not both known and novel.
+        NotFinite: a fact is not a finite number.
+    """
+    if not len(training) or is_novel.all() or not is_novel.any():
+        raise TooFewActors(
+            "a control needs training clips, and both known and novel clips to test; got "
+            f"{len(training)} for training, {int((~is_novel).sum())} known and {int(is_novel.sum())} novel."
+        )
+    if not (np.isfinite(training).all() and np.isfinite(tested).all()):
+        raise NotFinite("the facts of clips must be finite numbers; some are not. Leave out unknown facts.")
+    spread = training.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    return np.asarray(KDTree(training / scale).query(tested / scale)[0])
+
+
 @cache
 def _control_outcomes(trial: Trial, data: TableData, side: str) -> list[Outcome]:
     """The measures of the control, cached: the files do not change while a page is written."""
@@ -87,8 +113,8 @@ def _control_outcomes(trial: Trial, data: TableData, side: str) -> list[Outcome]
     trained = sides.train_actors
     videos = videos_of({*trained.video_names, *tested.video_names}, root_of(data) / data.videos)
     facts = {name: _facts(path) for name, path in videos.items()}
-    control = control_without_pixels(_of(trained, facts), _of(tested, facts), is_novel)
-    measures = evaluate_open_set(control.novelty, is_novel, resamples=0)
+    novelty = control_without_pixels(_of(trained, facts), _of(tested, facts), is_novel)
+    measures = evaluate_open_set(novelty, is_novel, resamples=0)
     return [Outcome(CONTROL, name, getattr(measures, name), trial, FACTS) for name in MEASURES]
 
 
@@ -104,10 +130,7 @@ def _facts(path: Path) -> tuple[float, float, float]:
 
 
 def promise_kept(findings: Findings, side: str) -> Sheet | None:
-    """Known actors that the default (or the first method) flags.
-
-    Return None if too few were held out for a promise.
-    """
+    """Count the known actors that the default (or the first method) flags; None if too few were held out."""
     method = DEFAULT if DEFAULT in findings.methods else findings.methods[0]
     score = findings.judged_by[method]
     try:
@@ -148,7 +171,7 @@ def coverage_sheet(trials: Sequence[Coverage], judged: str) -> Sheet:
         "most 5 % (beta-binomial, Holm's correction over the groups of a trial). The promise is an average over all known "
         "actors, so single groups may be off although it holds.",
     )
-    return Sheet(("Known actors", "Number", "Flagged", "Off"), (LineGroup("", tuple(lines)),), notes=notes)
+    return Sheet(("Known actors", "Number", "Flagged", "Off"), tuple(lines), notes=notes)
 
 
 def _of_trial(each: FinishedRow, side: str, score: str) -> Coverage:
@@ -161,10 +184,7 @@ def _of_trial(each: FinishedRow, side: str, score: str) -> Coverage:
 def _groups(
     outputs: SideOutputs, known: Int[np.ndarray, " known"]
 ) -> Mapping[str, Int[np.ndarray, " members"]]:
-    """Positions among the known actors.
-
-    Those who do each action, and those in each video with enough of them.
-    """
+    """Return who does each action and who is in each video with enough known actors, by position among them."""
     truth = outputs.truth
     by_action = {
         name: np.flatnonzero(does) for name, does in zip(truth.classes, truth.labels[known].T, strict=True)

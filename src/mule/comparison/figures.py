@@ -1,6 +1,4 @@
-"""Figures of a comparison.
-
-Curves, scores, reliability, novelty per class, and the key frames methods disagree on most.
+"""Figures of a comparison: curves, scores, reliability, novelty per class, and the frames methods disagree on most.
 
 Each method appears by the one score it is compared by.
 """
@@ -24,7 +22,6 @@ from mule.evaluation.class_figures import (
 )
 from mule.evaluation.drawing import method_styles, write_figure
 from mule.evaluation.figures import (
-    FlaggedCounts,
     MethodCurves,
     ScoredActors,
     precision_recall_figure,
@@ -91,13 +88,14 @@ def _shown_by_class(findings: Findings) -> set[str]:
 def _curves(findings: Findings, method: str, side: str, area: str) -> MethodCurves:
     score, rows = findings.judged_by[method], findings.of(method)
     areas = [getattr(each.results[side].scores[score].measures, area) for each in rows]
-    return MethodCurves(method, tuple(_counts(each, side, score) for each in rows), float(np.mean(areas)))
-
-
-def _counts(each: FinishedRow, side: str, score: str) -> FlaggedCounts:
-    novelty = read_novelties(each.row.folder, side)[score]
-    curve = operating_curve(novelty, kept_outputs(each.row.folder, side).truth.is_novel)
-    return FlaggedCounts(curve.novel_flagged, curve.known_flagged)
+    curves = [
+        operating_curve(
+            read_novelties(each.row.folder, side)[score],
+            kept_outputs(each.row.folder, side).truth.is_novel,
+        )
+        for each in rows
+    ]
+    return MethodCurves(method, tuple(curves), float(np.mean(areas)))
 
 
 def _scored(findings: Findings, each: FinishedRow, side: str) -> ScoredActors:
@@ -151,7 +149,7 @@ def write_pictures(findings: Findings, side: str, path: Path, *, count: int = 4)
     calls = np.stack([_called_novel(findings, each, side) for each in rows])
     members = [np.flatnonzero(first.clip_index == clip) for clip in range(len(first.clip_names))]
     decisions = [
-        FrameDecisions(name.video, name.key_time_s, calls[:, actors])
+        FrameDecisions(name.video, calls[:, actors])
         for name, actors in zip(first.clip_names, members, strict=True)
     ]
     chosen = most_disputed(decisions, count)

@@ -1,6 +1,4 @@
-"""The files of a comparison.
-
-Tables in three formats, and a page that says what was run and what the numbers mean.
+"""The files of a comparison: tables in three formats, and a page that says what was run and what the numbers mean.
 
 OUT/results.md            the page
 OUT/figures/*.png         its figures
@@ -138,8 +136,6 @@ def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-JUDGED_TITLE = "Each method by the score it is judged by"
-EVERY_SCORE_ON = "Every score on "
 OF_STAGE = (
     "These results are on Stage, a rendered world of short clips, with a small network trained for minutes. They compare "
     "methods that had the same data, the same backbone and the same budget."
@@ -169,10 +165,7 @@ class PageFacts:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a comparison.
-
-    Bootstrap intervals take minutes, so they are computed once for all files.
-    """
+    """All tables of a comparison, made once for all files because bootstrap intervals take minutes."""
 
     of_side: Mapping[str, Mapping[str, tuple[str, Sheet]]]
     """For each test side, every table by a short name, with its title."""
@@ -312,11 +305,8 @@ def _without_spread(sheet: Sheet) -> Sheet:
             replace(each, spread="" if each.spread.startswith("[") else each.spread) for each in cell
         )
 
-    blocks = [
-        replace(block, lines=tuple(replace(line, cells=tuple(map(bare, line.cells))) for line in block.lines))
-        for block in sheet.blocks
-    ]
-    return replace(sheet, blocks=tuple(blocks))
+    lines = [replace(line, cells=tuple(map(bare, line.cells))) for line in sheet.lines]
+    return replace(sheet, lines=tuple(lines))
 
 
 def _what_it_is(findings: Findings) -> str:

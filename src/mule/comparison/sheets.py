@@ -27,7 +27,7 @@ from mule.evaluation.outcomes import (
     MethodRow,
     Outcome,
 )
-from mule.evaluation.tables import ARROWS, Line, LineGroup, Sheet, TableNumber, difference_sheet
+from mule.evaluation.tables import ARROWS, Line, Sheet, TableNumber, difference_number, difference_sheet
 from mule.inference.results import SideResult, kept_outputs, read_novelties
 from mule.inference.score_rules import JUDGED_BY, PAPER_SCORES
 from mule.metrics import MEASURES
@@ -90,10 +90,7 @@ class Findings:
         return self.rows[0].row.sides[1:]
 
     def tells_apart(self, side: str) -> bool:
-        """Whether every row has known and novel actors on the side.
-
-        Otherwise only recognition can be compared.
-        """
+        """Whether every row has known and novel actors on the side; otherwise only recognition can be compared."""
         sides = [each.results[side] for each in self.rows]
         return all(side.num_known and side.num_novel for side in sides)
 
@@ -176,13 +173,12 @@ def drawn_differences(findings: Findings, side: str, *, resamples: int) -> Sheet
         (each,) = findings.of(method)
         scores = findings.judged_by[method], findings.judged_by[findings.reference]
         found = drawn_difference(each, reference, side, scores=scores, resamples=resamples) or {}
-        cells = [
-            (_drawn_number(found.get(measure.key), measure),)
-            for measure in PAPER_MEASURES
-            if measure.has_scores
-        ]
         mean_ap = each.results[side].mean_ap - reference.results[side].mean_ap
-        cells.append((_drawn_number(Difference(mean_ap, np.nan, np.nan, 0, "seed"), PAPER_MEASURES[-1]),))
+        found["map"] = Difference(mean_ap, np.nan, np.nan, 0, "seed")
+        cells = [
+            (difference_number(found[measure.key], measure) if measure.key in found else TableNumber("–"),)
+            for measure in PAPER_MEASURES
+        ]
         lines.append(Line((method, scores[0], *cells), method.startswith(OURS)))
     notes = (
         f"Method minus {findings.reference} ({findings.judged_by[findings.reference]}) in percent, with its "
@@ -191,25 +187,12 @@ def drawn_differences(findings: Findings, side: str, *, resamples: int) -> Sheet
         "intervals are not adjusted for multiple comparisons.",
     )
     titles = ("Method", "Score", *(f"{each.title}{ARROWS[each.better]}" for each in PAPER_MEASURES))
-    return Sheet(titles, (LineGroup("", tuple(lines)),), notes=notes)
+    return Sheet(titles, tuple(lines), notes=notes)
 
 
-def _drawn_number(difference: Difference | None, measure: Measure) -> TableNumber:
-    if difference is None:
-        return TableNumber("–")
-    sign = "+" if difference.mean > 0 else ""
-    spread = (
-        f"[{measure.shown(difference.low)}, {measure.shown(difference.high)}]"
-        if difference.low == difference.low
-        else ""
-    )
-    return TableNumber(f"{sign}{measure.shown(difference.mean)}", spread, difference.is_clear)
-
-
-VAL_MAP = Measure("map_val", "mAP, validation", "higher", has_scores=False)
 NETWORK_MEASURES = (
     Measure("map", "Closed-set mAP", "higher", has_scores=False),
-    VAL_MAP,
+    Measure("map_val", "mAP, validation", "higher", has_scores=False),
     Measure("dead_share", "Dead outputs", "lower", has_scores=False, decimals=1),
     Measure("expected_error", "ECE", "lower", has_scores=False),
     Measure("steps", "Gradient steps", "neither", has_scores=False, scale=1.0, decimals=0),
@@ -261,21 +244,15 @@ def scenes_comparison(findings: Findings) -> Comparison:
     outcomes: list[Outcome] = []
     for each in findings.rows:
         score = findings.judged_by[each.method]
-        measured = {side: each.results[side].scores[score].measures for side in sides}
-        aurocs = {side: its.auroc for side, its in measured.items() if isinstance(its, OpenSetMeasures)}
-        ends = {
-            side: _interval(its, "auroc")
-            for side, its in measured.items()
-            if isinstance(its, OpenSetMeasures)
-        }
-        outcomes += [
-            Outcome(each.method, side, value, each.row.trial, score, ends[side])
-            for side, value in aurocs.items()
-        ]
+        aurocs: dict[str, float] = {}
+        for side in sides:
+            measures_here = each.results[side].scores[score].measures
+            if isinstance(measures_here, OpenSetMeasures):
+                aurocs[side], ends = measures_here.auroc, _interval(measures_here, "auroc")
+                outcomes.append(Outcome(each.method, side, aurocs[side], each.row.trial, score, ends))
         if set(gap) <= set(aurocs):
-            outcomes.append(
-                Outcome(each.method, "gap", aurocs[gap[0]] - aurocs[gap[1]], each.row.trial, score)
-            )
+            value = aurocs[gap[0]] - aurocs[gap[1]]
+            outcomes.append(Outcome(each.method, "gap", value, each.row.trial, score))
     return Comparison(_listed(findings), tuple(measures), tuple(outcomes))
 
 

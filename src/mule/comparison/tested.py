@@ -9,6 +9,7 @@ split.
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 from jaxtyping import Bool
@@ -24,12 +25,13 @@ from mule.evaluation.intervals import (
     interval_of,
 )
 from mule.evaluation.open_set import OpenSetMeasures
-from mule.evaluation.outcomes import LEVEL, Trial
-from mule.evaluation.tables import ARROWS, Line, LineGroup, Sheet, TableNumber
+from mule.evaluation.outcomes import LEVEL, Difference, Measure, Trial
+from mule.evaluation.tables import ARROWS, Line, Sheet, TableNumber, difference_number
 from mule.inference.results import Novelties, kept_outputs, read_novelties
 from mule.inference.score_rules import LEFT_OUT
 
 DEFAULT = "mule-memory"
+AUROC = Measure("auroc", "AUROC", "higher")
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,11 @@ class Tested:
     """Trials in which the default is better."""
 
 
-def over_trials(differences: Sequence[PerDraw], *, seed: int = 0) -> PerDraw:
-    """Resamples of the mean over trials.
-
-    Trials are drawn, then for each of them one resample of its clips.
-    """
+def over_trials(differences: Sequence[PerDraw]) -> PerDraw:
+    """Return resamples of the mean over trials: trials are drawn, and for each of them one resample of its clips."""
     if not differences:
         raise RangeError("a mean over trials needs at least one trial; got none.")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = np.stack(differences)
     num_trials, num_draws = drawn.shape
     trials = rng.integers(num_trials, size=(num_draws, num_trials))
@@ -88,11 +87,10 @@ class PairedTest:
                 or score not in each.results[self.side].scores
             ):
                 continue
-            values = _auroc(twin, self.side, own_score), _auroc(each, self.side, score)
-            if None in values:
-                continue
-            drawn = self._draws(twin, own_score) - self._draws(each, score)
-            pairs.append((float(values[0] or 0.0), float(values[1] or 0.0), drawn))
+            ours_here, theirs = _auroc(twin, self.side, own_score), _auroc(each, self.side, score)
+            if ours_here is not None and theirs is not None:
+                drawn = self._draws(twin, own_score) - self._draws(each, score)
+                pairs.append((ours_here, theirs, drawn))
         if not pairs:
             return None
         own, other = (np.array([each[at] for each in pairs]) for at in (0, 1))
@@ -141,10 +139,7 @@ class _JudgedActors:
 
 
 def default_against_others(test: PairedTest) -> Sheet | None:
-    """The default against every other method by its score, and against every other score.
-
-    Return None without a default.
-    """
+    """Compare the default with every other method by its score, and with every other score; None without a default."""
     if not test.can_be_made:
         return None
     findings, side = test.findings, test.side
@@ -160,13 +155,11 @@ def default_against_others(test: PairedTest) -> Sheet | None:
         "bootstrap resamples: trials with replacement, and in each its clips, the same for both. Bold: the interval excludes "
         "zero. The intervals are not adjusted for multiple comparisons.",
     )
-    return Sheet(titles, (LineGroup("", tuple(lines)),), notes=notes)
+    return Sheet(titles, tuple(lines), notes=notes)
 
 
 def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...]:
-    """The score a method is compared by, and further scores.
-
-    For the reference all, for others those the reference lacks.
+    """Return the score a method is compared by, then every score of the reference, or those the reference lacks.
 
     If the reference has no dropout, MC-dropout is tested on a network that has. Scores that cannot apply to
     the reference at all are not tested on others.
@@ -181,9 +174,7 @@ def _scores_tested(findings: Findings, method: str, side: str) -> tuple[str, ...
 
 
 def default_in_short(test: PairedTest) -> str | None:
-    """Say which methods the default is better than, indistinguishable from and worse than.
-
-    Return None if untested.
+    """Say which methods the default is better than, indistinguishable from and worse than; None if untested.
 
     Better and worse mean that the paired interval excludes zero.
     """
@@ -195,7 +186,7 @@ def default_in_short(test: PairedTest) -> str | None:
         found = None if method == DEFAULT else test.against(method, findings.judged_by[method])
         if found is not None and found.interval is not None:
             groups[_standing(found.interval)].append(
-                f"{method} ({_percent(found.auroc)}, won {found.num_won} of {found.num_trials})"
+                f"{method} ({AUROC.shown(found.auroc)}, won {found.num_won} of {found.num_trials})"
             )
     own = [
         value
@@ -206,7 +197,7 @@ def default_in_short(test: PairedTest) -> str | None:
     if not standing:
         return None
     return (
-        f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {_percent(float(np.mean(own)))}, mean over {len(own)} "
+        f"{DEFAULT} by {findings.judged_by[DEFAULT]}: AUROC {AUROC.shown(float(np.mean(own)))}, mean over {len(own)} "
         f"trial{'s' * (len(own) > 1)}. By paired {100 * LEVEL:g} % intervals it is {standing}."
     )
 
@@ -218,26 +209,16 @@ def _standing(difference: ConfidenceInterval) -> str:
 
 
 def _line(method: str, score: str, found: Tested) -> Line:
-    ends = found.interval
-    spread = "" if ends is None else f"[{_percent(ends.low)}, {_percent(ends.high)}]"
-    is_clear = ends is not None and (ends.low > 0 or ends.high < 0)
+    difference = Difference(found.difference, *(found.interval or (nan, nan)), found.num_trials, "seed")
     return Line(
         (
             method,
             score,
-            (TableNumber(_percent(found.auroc)),),
-            (
-                TableNumber(
-                    f"{'+' if found.difference > 0 else ''}{_percent(found.difference)}", spread, is_clear
-                ),
-            ),
+            (TableNumber(AUROC.shown(found.auroc)),),
+            (difference_number(difference, AUROC),),
             f"{found.num_won} of {found.num_trials}",
         )
     )
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}".replace("-", "−")
 
 
 def _auroc(each: FinishedRow, side: str, score: str) -> float | None:

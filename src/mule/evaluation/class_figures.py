@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.stats import rankdata
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.evaluation.drawing import (
@@ -92,12 +93,10 @@ def reliability(
 def reliability_figure(
     methods: Sequence[tuple[str, Reliability]], *, styles: dict[str, MethodStyle]
 ) -> "Figure":
-    """Observed frequency against probability, one panel per method.
+    """Draw observed frequency against probability, one panel per method.
 
-    Below zero, how many pairs each bin holds (log).
-
-    Bars show a 95 % interval of the frequency (Wilson). Pairs of one actor depend on each other, so they are
-    narrow.
+    Bars below zero show how many pairs each bin holds, on a logarithmic scale. Vertical lines are 95 % intervals of
+    the frequency (Wilson); pairs of one actor depend on each other, so they are too narrow.
     """
     figure, grid = panels(len(methods), width_in=2.35, height_in=2.75)
     for axes, (name, found) in zip(grid, methods, strict=True):
@@ -165,22 +164,16 @@ class ClassScores:
 
 
 def novelty_percentiles(novelty: Float[np.ndarray, " actors"]) -> Float[np.ndarray, " actors"]:
-    """The place of each actor among all, from 0 (most familiar) to 100 (most novel).
-
-    Ties share their mean place.
+    """Return the place of each actor among all, from 0 (most familiar) to 100 (most novel); ties share their mean.
 
     >>> novelty_percentiles(np.array([3.0, 1.0, 1.0, 9.0, 5.0])).tolist()
     [50.0, 12.5, 12.5, 100.0, 75.0]
     """
-    _, inverse, counts = np.unique(novelty, return_inverse=True, return_counts=True)
-    places = np.cumsum(counts) - (counts + 1) / 2
-    return 100 * places[inverse] / max(len(novelty) - 1, 1)
+    return 100 * (rankdata(novelty) - 1) / max(len(novelty) - 1, 1)
 
 
 def class_novelty_figure(scores: ClassScores) -> "Figure":
-    """Where the actors of each action stand among all actors, most novel action first.
-
-    Novel actions are marked.
+    """Draw where the actors of each action stand among all actors, most novel action first; novel ones are marked.
 
     An actor with several actions counts for each. A box spans the middle half, its whiskers the middle 90 %;
     with fewer than 40 actors each is a dot of its own. Actions nobody does are listed last, empty.

@@ -1,9 +1,5 @@
-"""Whether the promised false-alarm rate holds.
+"""Whether the promised false-alarm rate holds: the share of known actors flagged, overall and in every group."""
 
-The share of known actors flagged, overall and in every group.
-"""
-
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +9,7 @@ from scipy.stats import beta, betabinom
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.evaluation.intervals import ConfidenceInterval
+from mule.novelty.odds import fewest_held_out, num_allowed
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,16 @@ def coverage(
     >>> found.overall.share, found.overall.is_off
     (0.05, False)
     """
-    allowed = _num_allowed(alarm_rate, num_held_out)
+    if not 0 < alarm_rate < 1:
+        raise RangeError(f"alarm_rate must lie between 0 and 1; got {alarm_rate}.")
     if not 0 < level < 1:
         raise RangeError(f"the confidence level must lie between 0 and 1; got {level}.")
+    if num_held_out < fewest_held_out(alarm_rate):
+        raise TooFewActors(
+            f"a promise of at most {100 * alarm_rate:.4g} % false alarms needs at least "
+            f"{fewest_held_out(alarm_rate)} held-out known actors; got {num_held_out}."
+        )
+    allowed = num_allowed(alarm_rate, num_held_out)
     members = {name: _checked_members(name, where, len(is_flagged)) for name, where in (groups or {}).items()}
     flags = [is_flagged, *(is_flagged[where] for where in members.values())]
     num_known, num_flagged = np.array(list(map(len, flags))), np.array(list(map(np.count_nonzero, flags)))
@@ -123,19 +127,6 @@ def holm_rejects(p_values: Float[np.ndarray, " tests"], risk: float) -> Bool[np.
     rejected = np.zeros(len(p_values), dtype=bool)
     rejected[order] = np.logical_and.accumulate(passes)
     return rejected
-
-
-def _num_allowed(alarm_rate: float, num_held_out: int) -> int:
-    """⌊a·(n + 1)⌋: how many of n + 1 exchangeable actors lie above the promised threshold."""
-    if not 0 < alarm_rate < 1:
-        raise RangeError(f"alarm_rate must lie between 0 and 1; got {alarm_rate}.")
-    allowed = int(alarm_rate * (num_held_out + 1) + 1e-9)
-    if allowed < 1:
-        raise TooFewActors(
-            f"a promise of at most {100 * alarm_rate:.4g} % false alarms needs at least "
-            f"{math.ceil(1 / alarm_rate - 1e-9) - 1} held-out known actors; got {num_held_out}."
-        )
-    return allowed
 
 
 def _checked_members(

@@ -7,7 +7,7 @@ figure stays open and the caller's settings and backend do not change.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,13 +38,10 @@ class MethodStyle:
     colour: str
     dashes: tuple[float, ...]
     width_pt: float
-    order: int
 
 
 def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[str, MethodStyle]:
-    """One style per method, by its position in the list.
-
-    First all colours solid, then dashed, dotted and so on.
+    """Return one style per method, by its position in the list: first all colours solid, then dashed, and so on.
 
     Pass the same list for every figure of a comparison. Our methods are drawn thicker.
     """
@@ -57,7 +54,6 @@ def method_styles(methods: Sequence[str], *, ours: Iterable[str] = ()) -> dict[s
             colour=METHOD_COLOURS[at % len(METHOD_COLOURS)],
             dashes=_DASHES[at // len(METHOD_COLOURS)],
             width_pt=2.4 if name in own else 1.4,
-            order=at,
         )
         for at, name in enumerate(names)
     }
@@ -138,13 +134,10 @@ def side_legend(
     handles: Sequence["Artist"],
     names: Sequence[str],
     *,
-    heading: str = "",
-    at: tuple[float, float] | None = None,
+    heading: str,
+    at: tuple[float, float],
 ) -> "Legend":
-    """A legend to the right of the panels, or with its upper left corner at `at`."""
-    placed: dict[str, Any] = {"loc": "outside right upper"}
-    if at is not None:
-        placed = {"loc": "upper left", "bbox_to_anchor": at, "borderaxespad": 0, "borderpad": 0}
+    """A legend with its upper left corner at `at`."""
     return figure.legend(
         handles,
         list(map(plain, names)),
@@ -155,7 +148,10 @@ def side_legend(
         handlelength=2.8,
         labelspacing=0.45,
         alignment="left",
-        **placed,
+        loc="upper left",
+        bbox_to_anchor=at,
+        borderaxespad=0,
+        borderpad=0,
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from mule.core.errors import NotFinite, RangeError
+from mule.core.errors import NotFinite
 from mule.evaluation.drawing import (
     FAINT_PT,
     INK,
@@ -32,6 +32,7 @@ from mule.evaluation.drawing import (
     title,
     top_legend,
 )
+from mule.metrics import OperatingCurve
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -49,51 +50,32 @@ _CROWDED = 8
 _TICK_GAP = 0.16
 
 
-@dataclass(frozen=True)
-class FlaggedCounts:
-    """Novel and known actors at or above each distinct threshold, from the highest down to all actors."""
+def roc_points(curve: OperatingCurve) -> _Points:
+    """Shares of known and of novel actors flagged, from none to all."""
+    return (
+        np.concatenate([[0.0], curve.known_flagged / curve.num_known]),
+        np.concatenate([[0.0], curve.novel_flagged / curve.num_novel]),
+    )
 
-    novel_flagged: Int[np.ndarray, " thresholds"]
-    known_flagged: Int[np.ndarray, " thresholds"]
 
-    def __post_init__(self) -> None:
-        num_novel, num_known = (each[-1:].sum() for each in (self.novel_flagged, self.known_flagged))
-        if num_novel == 0 or num_known == 0 or len(self.novel_flagged) != len(self.known_flagged):
-            raise RangeError(
-                f"a curve needs known and novel actors, counted at the same thresholds; got {num_known} known at "
-                f"{len(self.known_flagged)} and {num_novel} novel at {len(self.novel_flagged)} thresholds."
-            )
+def precision_recall_points(curve: OperatingCurve) -> _Points:
+    """Recall of novel actors and precision among flagged ones, from the highest threshold down.
 
-    @property
-    def prevalence(self) -> float:
-        """The share of novel actors, which is the precision of random flags."""
-        return float(self.novel_flagged[-1] / (self.novel_flagged[-1] + self.known_flagged[-1]))
-
-    def roc(self) -> _Points:
-        """Shares of known and of novel actors flagged, from none to all."""
-        return (
-            np.concatenate([[0.0], self.known_flagged / self.known_flagged[-1]]),
-            np.concatenate([[0.0], self.novel_flagged / self.novel_flagged[-1]]),
-        )
-
-    def precision_recall(self) -> _Points:
-        """Recall of novel actors and precision among flagged ones, from the highest threshold down.
-
-        Thresholds that flag no novel actor add no area and are left out. The first point is at recall 0, so
-        the area under steps drawn to the left is the average precision.
-        """
-        finds = self.novel_flagged > 0
-        novel, known = self.novel_flagged[finds], self.known_flagged[finds]
-        recall, precision = novel / novel[-1], novel / (novel + known)
-        return np.concatenate([[0.0], recall]), np.concatenate([precision[:1], precision])
+    Thresholds that flag no novel actor add no area and are left out. The first point is at recall 0, so
+    the area under steps drawn to the left is the average precision.
+    """
+    finds = curve.novel_flagged > 0
+    novel, known = curve.novel_flagged[finds], curve.known_flagged[finds]
+    recall, precision = novel / novel[-1], novel / (novel + known)
+    return np.concatenate([[0.0], recall]), np.concatenate([precision[:1], precision])
 
 
 @dataclass(frozen=True)
 class MethodCurves:
-    """The counts of one method in each trial, and the area under its curve (mean over trials)."""
+    """The curve of one method in each trial, and the area under it (mean over trials)."""
 
     method: str
-    trials: tuple[FlaggedCounts, ...]
+    trials: tuple[OperatingCurve, ...]
     area: float
 
 
@@ -117,22 +99,20 @@ class ScoredActors:
 
 
 def roc_figure(methods: Sequence[MethodCurves], *, styles: dict[str, MethodStyle]) -> "Figure":
-    """ROC curves, novel positive, best area first.
-
-    Several trials are averaged at equal shares of known flagged.
+    """Draw ROC curves, novel positive, best area first; trials are averaged at equal shares of known flagged.
 
     The vertical line marks where 95 % of known actors are accepted; the diagonal is chance.
     """
 
-    def at_grid(counts: FlaggedCounts) -> np.ndarray:
-        return np.interp(_GRID, *counts.roc())
+    def at_grid(curve: OperatingCurve) -> np.ndarray:
+        return np.interp(_GRID, *roc_points(curve))
 
     figure, axes = _square(methods)
     axes.plot([0, 1], [0, 1], color=PALE, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
     axes.axvline(_FLAGGED_KNOWN, color=PALE, linewidth=0.8, zorder=1)
     axes.annotate("95 % of known accepted", (_FLAGGED_KNOWN, 1), (-3, 5), textcoords="offset points",
                   fontsize=FAINT_PT, color="#666666", annotation_clip=False)  # fmt: skip
-    handles = _draw_methods(axes, methods, styles, exact=FlaggedCounts.roc, at_grid=at_grid)
+    handles = _draw_methods(axes, methods, styles, exact=roc_points, at_grid=at_grid)
     _areas_legend(figure, methods, handles, heading="AUROC (%)")
     axis_names(axes, "known actors flagged (false alarms)", "novel actors flagged")
     return figure
@@ -144,17 +124,17 @@ def precision_recall_figure(methods: Sequence[MethodCurves], *, styles: dict[str
     The horizontal line is chance: the share of novel actors.
     """
 
-    def at_grid(counts: FlaggedCounts) -> np.ndarray:
-        recall, precision = counts.precision_recall()
+    def at_grid(curve: OperatingCurve) -> np.ndarray:
+        recall, precision = precision_recall_points(curve)
         return precision[np.searchsorted(recall, _GRID).clip(max=len(recall) - 1)]
 
     figure, axes = _square(methods)
     handles = _draw_methods(
-        axes, methods, styles, exact=FlaggedCounts.precision_recall, at_grid=at_grid, drawstyle="steps-pre"
+        axes, methods, styles, exact=precision_recall_points, at_grid=at_grid, drawstyle="steps-pre"
     )
-    prevalences = [trial.prevalence for method in methods for trial in method.trials]
-    if prevalences:
-        chance = float(np.mean(prevalences))
+    trials = [trial for method in methods for trial in method.trials]
+    if trials:
+        chance = float(np.mean([each.num_novel / (each.num_novel + each.num_known) for each in trials]))
         axes.axhline(chance, color=PALE, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
         axes.annotate("chance", (0.99, chance), (0, -2), textcoords="offset points",
                       fontsize=FAINT_PT, color="#666666", ha="right", va="top")  # fmt: skip
@@ -204,8 +184,8 @@ def _draw_methods(
     methods: Sequence[MethodCurves],
     styles: dict[str, MethodStyle],
     *,
-    exact: Callable[[FlaggedCounts], _Points],
-    at_grid: Callable[[FlaggedCounts], np.ndarray],
+    exact: Callable[[OperatingCurve], _Points],
+    at_grid: Callable[[OperatingCurve], np.ndarray],
     drawstyle: str = "default",
 ) -> list["Artist"]:
     """One line per method: the points of a single trial, or the mean over trials with one standard deviation."""

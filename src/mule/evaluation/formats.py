@@ -5,8 +5,8 @@ import io
 import re
 from collections.abc import Sequence
 
-from mule.core.errors import AnnotationError, RangeError
-from mule.evaluation.outcomes import Comparison, Contender, Outcome, Trial
+from mule.core.errors import RangeError
+from mule.evaluation.outcomes import Comparison, Contender, Outcome
 from mule.evaluation.tables import Cell, Line, Sheet, TableNumber
 
 LATEX_PACKAGES = r"% needs \usepackage{booktabs, adjustbox} and \usepackage[table]{xcolor}"
@@ -54,10 +54,7 @@ def markdown(sheet: Sheet) -> str:
         ),
         "|" + "|".join(" :-- " if _is_text(sheet, at) else " --: " for at in range(len(titles))) + "|",
     ]
-    for block in sheet.blocks:
-        if block.title:
-            lines.append(_markdown_row([f"*{escaped_markdown(block.title)}*", *[""] * (len(titles) - 1)]))
-        lines += [_markdown_row(list(map(_markdown_cell, line.cells))) for line in block.lines]
+    lines += [_markdown_row(list(map(_markdown_cell, line.cells))) for line in sheet.lines]
     notes = [text for note in sheet.notes for text in ("", escaped_markdown(note))]
     return "\n".join([*lines, *notes]) + "\n"
 
@@ -72,14 +69,7 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z0-9:._-]+", label):
         raise RangeError(rf"a LaTeX label must be letters, digits and any of : . _ -; got {label!r}.")
-    width = len(sheet.titles)
-    body: list[str] = []
-    for block in sheet.blocks:
-        body.append(r"\midrule")
-        if block.title:
-            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped_latex(block.title)}}}}} \\")
-        body += map(_latex_line, block.lines)
-    columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(width))
+    columns = "".join("l" if _is_text(sheet, at) else "c" for at in range(len(sheet.titles)))
     text = " ".join(map(escaped_latex, filter(None, (caption, *sheet.notes))))
     return "\n".join(
         [
@@ -91,7 +81,8 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
             r"\toprule",
             *_latex_spans(sheet),
             " & ".join(rf"\textbf{{{escaped_latex(title)}}}" for title in sheet.titles) + r" \\",
-            *body,
+            r"\midrule",
+            *map(_latex_line, sheet.lines),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
@@ -104,18 +95,15 @@ def latex(sheet: Sheet, *, caption: str, label: str) -> str:
 
 
 def summary_csv(comparison: Comparison) -> str:
-    """CSV with one row per method and score.
-
-    Mean, deviation, trials and is_best of every measure, unscaled.
-    """
+    """Return CSV with a row per method and score: mean, deviation, trials and is_best of every measure, unscaled."""
     numbers = [
         name for each in comparison.measures for name in (each.key, *(f"{each.key}_{what}" for what in ("deviation", "trials", "is_best")))
     ]  # fmt: skip
     marked = {each: comparison.best(comparison.contenders(each), each) for each in comparison.measures}
-    rows: list[Sequence[object]] = [["block", "method", *comparison.fact_titles, "score", *numbers]]
+    rows: list[Sequence[object]] = [["method", "score", *numbers]]
     for row in comparison.rows:
         for score in comparison.scores(row.method) or ("",):
-            cells: list[object] = [row.block, row.method, *row.facts, score]
+            cells: list[object] = [row.method, score]
             for measure in comparison.measures:
                 contender = Contender(row.method, score if measure.has_scores else "")
                 summary = comparison.summary(contender, measure)
@@ -126,34 +114,13 @@ def summary_csv(comparison: Comparison) -> str:
 
 
 def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
-    """CSV with every number of every trial, exact; `read_outcomes` reads it back."""
+    """Return CSV with every number of every trial, exact."""
     rows = [
         [each.method, each.score, each.measure, each.trial.split, each.trial.seed, _csv_number(each.value)]
         + ([repr(end) for end in each.interval] if each.interval else ["", ""])
         for each in outcomes
     ]
     return _csv_text([OUTCOME_COLUMNS, *rows])
-
-
-def read_outcomes(text: str, *, name: str = "outcomes") -> tuple[Outcome, ...]:
-    """Read the outcomes that `outcomes_csv` wrote; error messages call the text `name`."""
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    if reader.fieldnames != OUTCOME_COLUMNS:
-        raise AnnotationError(
-            f"{name}, line 1: the columns must be {OUTCOME_COLUMNS}; got {reader.fieldnames}."
-        )
-    found: list[Outcome] = []
-    wrong: list[str] = []
-    for row in reader:
-        try:
-            found.append(_outcome(row))
-        except (ValueError, TypeError) as error:
-            wrong.append(f"{name}, line {reader.line_num}: {error}")
-    if wrong:
-        raise AnnotationError(
-            f"outcomes must be numbers in {len(OUTCOME_COLUMNS)} columns: {'; '.join(wrong[:5])}."
-        )
-    return tuple(found)
 
 
 def escaped_markdown(text: str) -> str:
@@ -171,7 +138,7 @@ def _one_line(text: str) -> str:
 
 
 def _is_text(sheet: Sheet, column: int) -> bool:
-    return all(isinstance(line.cells[column], str) for block in sheet.blocks for line in block.lines)
+    return all(isinstance(line.cells[column], str) for line in sheet.lines)
 
 
 def _scores_of_columns(sheet: Sheet) -> list[str]:
@@ -238,15 +205,3 @@ def _csv_text(rows: Sequence[Sequence[object]]) -> str:
 
 def _csv_number(value: float) -> str:
     return repr(value) if value == value else ""
-
-
-def _outcome(row: dict[str, str]) -> Outcome:
-    ends = (row["low"], row["high"])
-    return Outcome(
-        method=row["method"],
-        measure=row["measure"],
-        value=float(row["value"] or "nan"),
-        trial=Trial(row["split"], int(row["seed"])),
-        score=row["score"],
-        interval=(float(ends[0]), float(ends[1])) if any(ends) else None,
-    )

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import RangeError
-from mule.metrics import MEASURES, NOMINAL_TPR, OperatingCurve, operating_curve
+from mule.metrics import MEASURES, OperatingCurve, operating_curve
 
 MAX_BINS = 20_000
 COUNTS_AT_ONCE = 1 << 16  # small enough to stay in the cache
@@ -178,61 +178,23 @@ def drawn_auroc(
 def weighted_measures(
     novelty: Float[np.ndarray, " actors"], is_novel: Bool[np.ndarray, " actors"], weights: _Weights
 ) -> dict[str, PerDraw]:
-    """The measures of `mule.metrics` with weighted actors.
-
-    `found` and `alarms` are the novel and the known actors flagged at each threshold, from the highest down.
-    """
-    operating_curve(novelty, is_novel)  # raises if they are not valid
+    """The measures of `mule.metrics` with weighted actors; NaN where no known or no novel actor has weight."""
+    thresholds = operating_curve(novelty, is_novel).thresholds
     order = np.argsort(-novelty, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(novelty[order])), len(order) - 1)
     ordered = weights[:, order]
-    found, alarms = (
+    novel, known = (
         np.cumsum(ordered * kind[order], axis=1)[:, ends] for kind in (is_novel, np.logical_not(is_novel))
     )
+    curve = OperatingCurve(thresholds, novel_flagged=novel, known_flagged=known)
+    is_undefined = (novel[:, -1] == 0) | (known[:, -1] == 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _measures(found, alarms)
-
-
-def _measures(
-    found: Float[np.ndarray, "draws thresholds"], alarms: Float[np.ndarray, "draws thresholds"]
-) -> dict[str, PerDraw]:
-    novel, known = found[:, -1:], alarms[:, -1:]
-    is_undefined = (novel[:, 0] == 0) | (known[:, 0] == 0)
-    found_here, alarms_here = (np.diff(each, axis=1, prepend=0.0) for each in (found, alarms))
-    passed, accepted = novel - found + found_here, known - alarms + alarms_here
-    fpr = _first_share(accepted[:, ::-1], passed[:, ::-1])
-    measures = {
-        "auroc": (found_here * (known - alarms + alarms_here / 2)).sum(axis=1) / (novel * known)[:, 0],
-        "aupr_novel": (found_here * _share(found, alarms)).sum(axis=1) / novel[:, 0],
-        "aupr_known": (alarms_here * _share(accepted, passed)).sum(axis=1) / known[:, 0],
-        "fpr_at_95_tpr": fpr,
-        "fpr_at_95_tpr_novel": _first_share(found, alarms),
-        "detection_error": 0.5 * round(1 - NOMINAL_TPR, 12) + 0.5 * fpr,
-        "min_detection_error": 0.5 * (1 - found / novel + alarms / known).min(axis=1, initial=1.0),
-    }
+        measures = {name: measure(curve) for name, measure in MEASURES.items()}
     return {name: np.where(is_undefined, np.nan, values) for name, values in measures.items()}
 
 
-def _share(
-    positives: Float[np.ndarray, "draws thresholds"], negatives: Float[np.ndarray, "draws thresholds"]
-) -> Float[np.ndarray, "draws thresholds"]:
-    chosen = positives + negatives
-    return np.divide(positives, chosen, out=np.zeros(chosen.shape), where=chosen > 0)
-
-
-def _first_share(
-    positives: Float[np.ndarray, "draws thresholds"], negatives: Float[np.ndarray, "draws thresholds"]
-) -> PerDraw:
-    """Share of negatives taken at the first threshold that takes 95 % of positives."""
-    first = (positives / positives[:, -1:] >= NOMINAL_TPR).argmax(axis=1)[:, None]
-    return np.take_along_axis(negatives, first, axis=1)[:, 0] / negatives[:, -1]
-
-
 def interval_of(draws: PerDraw, *, level: float = 0.95) -> ConfidenceInterval | None:
-    """The interval that holds the middle `level` of the resamples.
-
-    Return None if the measure is undefined in many.
-    """
+    """Return the interval that holds the middle `level` of the resamples; None if many are undefined."""
     defined = draws[~np.isnan(draws)]
     if len(defined) < _LEAST_SHARE * len(draws):
         return None

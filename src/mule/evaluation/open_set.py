@@ -1,6 +1,4 @@
-"""Results of an evaluation, and the open-set evaluation itself.
-
-Known against novel actors, overall and by group.
+"""Results of an evaluation, and the open-set evaluation itself: known against novel actors, overall and by group.
 
 Every result states its conventions in words.
 """

@@ -74,20 +74,13 @@ PAPER_MEASURES: tuple[Measure, ...] = (
     Measure("fpr_at_95_tpr", "FPR at 95 % TPR", "lower"),
     Measure("map", "Closed-set mAP", "higher", has_scores=False),
 )
-OTHER_POSITIVE_MEASURES: tuple[Measure, ...] = (
-    Measure("aupr_known", "AUPR, known positive", "higher"),
-    Measure("fpr_at_95_tpr_novel", "FPR at 95 % TPR, novel positive", "lower"),
-    Measure("min_detection_error", "Least error", "lower"),
-)
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """How a method is listed: facts beside its name, its group of rows, and whether it is ours."""
+    """How a method is listed: its name, and whether it is ours."""
 
     method: str
-    facts: tuple[str, ...] = ()
-    block: str = ""
     is_ours: bool = False
 
 
@@ -124,10 +117,9 @@ class Comparison:
     rows: tuple[MethodRow, ...]
     measures: tuple[Measure, ...]
     outcomes: tuple[Outcome, ...]
-    fact_titles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        problems = [*_row_problems(self.rows, self.fact_titles), *_outcome_problems(self.rows, self.outcomes)]
+        problems = _problems([row.method for row in self.rows], self.outcomes)
         if problems:
             more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
             raise RangeError(
@@ -234,21 +226,11 @@ def paired_difference(
     return Difference(mean, mean - half, mean + half, len(units), unit)
 
 
-def _row_problems(rows: tuple[MethodRow, ...], fact_titles: tuple[str, ...]) -> list[str]:
-    methods = [row.method for row in rows]
-    twice = [f"method {name!r} has two rows" for name in dict.fromkeys(methods) if methods.count(name) > 1]
-    uneven = [
-        f"method {row.method!r} must have {len(fact_titles)} facts, one per title; got {len(row.facts)}"
-        for row in rows
-        if len(row.facts) != len(fact_titles)
-    ]
-    return twice + uneven
-
-
-def _outcome_problems(rows: tuple[MethodRow, ...], outcomes: tuple[Outcome, ...]) -> list[str]:
-    listed = {row.method for row in rows}
-    unlisted = dict.fromkeys(each.method for each in outcomes if each.method not in listed)
-    problems = [f"method {name!r} has outcomes and no row" for name in unlisted]
+def _problems(methods: list[str], outcomes: tuple[Outcome, ...]) -> list[str]:
+    twice = [name for name in dict.fromkeys(methods) if methods.count(name) > 1]
+    unlisted = dict.fromkeys(each.method for each in outcomes if each.method not in methods)
+    problems = [f"method {name!r} has two rows" for name in twice]
+    problems += [f"method {name!r} has outcomes and no row" for name in unlisted]
     seen = set[tuple[str, str, str, Trial]]()
     for each in outcomes:
         place = (each.method, each.score, each.measure, each.trial)

@@ -31,10 +31,7 @@ _MOST_LABELS = 3
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of one method on the actors of a key frame.
-
-    Boxes, actions, known or novel, and whether that is right.
-    """
+    """The calls of one method on the actors of a key frame: boxes, actions, known or novel, and whether it is right."""
 
     boxes_xyxy_unit: Float[np.ndarray, "actors 4"]
     labels: tuple[tuple[str, ...], ...]
@@ -69,18 +66,15 @@ class FrameDecisions:
     """Which actors of a key frame each method calls novel; the actors are the same for all methods."""
 
     video: str
-    key_time_s: float
     is_called_novel: Bool[np.ndarray, "methods actors"]
 
 
 def dispute(decisions: FrameDecisions) -> float:
-    """How far methods disagree on a key frame.
-
-    Bits of entropy of known or novel over methods, mean over actors.
+    """Return how far methods disagree on a key frame: the bits of entropy of their calls, mean over actors.
 
     0 if all methods agree on every actor, 1 if half of them say known and half say novel for every actor.
 
-    >>> dispute(FrameDecisions("a", 0.0, np.array([[True, False], [False, False]])))
+    >>> dispute(FrameDecisions("a", np.array([[True, False], [False, False]])))
     0.5
     """
     if 0 in decisions.is_called_novel.shape:
@@ -110,9 +104,7 @@ def most_disputed(decisions: Sequence[FrameDecisions], count: int) -> list[int]:
 
 
 def picture_grid(frames: Sequence[KeyFrame], methods: Sequence[str]) -> "Figure":
-    """Draw every key frame under every method: rows are frames, columns are methods.
-
-    More than six methods wrap.
+    """Draw every key frame under every method: rows are frames, columns are methods; more than six methods wrap.
 
     Args:
         frames: with calls for each of the methods.

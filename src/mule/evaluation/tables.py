@@ -7,8 +7,8 @@
 `formats.py` turns a sheet into Markdown or LaTeX.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
 
 from mule.core.errors import RangeError
@@ -56,31 +56,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class LineGroup:
-    """Rows between two rules, and the title above them."""
-
-    title: str
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True)
 class Sheet:
-    """A table: titles of columns, headings that span several, blocks of rows, and notes below."""
+    """A table: titles of columns, headings that span several, rows, and notes below."""
 
     titles: tuple[str, ...]
-    blocks: tuple[LineGroup, ...]
+    lines: tuple[Line, ...]
     spans: tuple[tuple[str, int], ...] = ()
-    """Headings above the titles, with the number of columns each covers.
-
-    Either none, or all columns are covered.
-    """
+    """Headings above the titles, with the number of columns each covers; none, or all columns are covered."""
     notes: tuple[str, ...] = ()
 
 
 def paper_sheet(comparison: Comparison) -> Sheet:
-    """One row per method with all its scores in one cell.
-
-    The best value of each score is bold in each column.
+    """Return one row per method with all its scores in one cell; the best value of each score is bold.
 
     If methods have different scores, an extra column names them in the order of the numbers.
     """
@@ -91,7 +78,7 @@ def paper_sheet(comparison: Comparison) -> Sheet:
 
     def line(row: MethodRow) -> Line:
         scores = comparison.scores(row.method)
-        cells: list[Cell] = [row.method, *row.facts]
+        cells: list[Cell] = [row.method]
         if not is_shared:
             cells.append(" / ".join(scores) or "–")
         for measure in comparison.measures:
@@ -99,11 +86,10 @@ def paper_sheet(comparison: Comparison) -> Sheet:
             cells.append(tuple(_number(comparison, each, measure, each in marked[measure]) for each in of))
         return Line(tuple(cells), row.is_ours)
 
-    names = ("Method", *comparison.fact_titles, *(() if is_shared else ("Scores",)))
+    names = ("Method",) if is_shared else ("Method", "Scores")
     spans = _spans(comparison, len(names), shared) if is_shared and shared else ()
-    return Sheet(
-        (*names, *map(_title, comparison.measures)), _blocks(comparison, line), spans, _notes(comparison)
-    )
+    titles = (*names, *map(_title, comparison.measures))
+    return Sheet(titles, tuple(map(line, comparison.rows)), spans, _notes(comparison))
 
 
 def score_sheet(comparison: Comparison) -> Sheet:
@@ -113,8 +99,7 @@ def score_sheet(comparison: Comparison) -> Sheet:
     def lines(row: MethodRow) -> list[Line]:
         found: list[Line] = []
         for at, score in enumerate(comparison.scores(row.method) or ("",)):
-            cells: list[Cell] = [row.method, *row.facts] if at == 0 else [""] * (1 + len(row.facts))
-            cells.append(score or "–")
+            cells: list[Cell] = [row.method if at == 0 else "", score or "–"]
             for measure in comparison.measures:
                 each = Contender(row.method, score if measure.has_scores else "")
                 is_repeated = at > 0 and not measure.has_scores
@@ -124,17 +109,12 @@ def score_sheet(comparison: Comparison) -> Sheet:
             found.append(Line(tuple(cells), row.is_ours))
         return found
 
-    blocks = tuple(
-        LineGroup(title, tuple(line for row in rows for line in lines(row)))
-        for title, rows in _rows_by_block(comparison.rows)
-    )
-    titles = ("Method", *comparison.fact_titles, "Score", *map(_title, comparison.measures))
-    return Sheet(titles, blocks, notes=_notes(comparison))
+    titles = ("Method", "Score", *map(_title, comparison.measures))
+    found = tuple(line for row in comparison.rows for line in lines(row))
+    return Sheet(titles, found, notes=_notes(comparison))
 
 
-def difference_sheet(
-    comparison: Comparison, against: str, *, score_of: Mapping[str, str], level: float = LEVEL
-) -> Sheet:
+def difference_sheet(comparison: Comparison, against: str, *, score_of: Mapping[str, str]) -> Sheet:
     """Every other method minus `against`, on the trials both have; bold where the interval excludes zero.
 
     Args:
@@ -142,11 +122,11 @@ def difference_sheet(
         against: the method to subtract.
         score_of: the one score by which each method is compared, fixed before the outcomes were seen; methods
             without one have no differences in columns that need a score.
-        level: of the confidence intervals.
     """
     _require_scores(comparison, against, score_of)
+    others = [row for row in comparison.rows if row.method != against]
     found: dict[tuple[str, Measure], Difference] = {}
-    for row in comparison.rows:
+    for row in others:
         for measure in comparison.measures:
             pair = [
                 comparison.values(
@@ -154,27 +134,22 @@ def difference_sheet(
                 )
                 for name in (row.method, against)
             ]
-            found[row.method, measure] = paired_difference(pair[0], pair[1], level=level)
+            found[row.method, measure] = paired_difference(pair[0], pair[1])
 
     def line(row: MethodRow) -> Line:
-        cells = [(_difference(found[row.method, each], each),) for each in comparison.measures]
-        return Line((row.method, *row.facts, score_of.get(row.method, "–"), *cells), row.is_ours)
+        cells = [(difference_number(found[row.method, each], each),) for each in comparison.measures]
+        return Line((row.method, score_of.get(row.method, "–"), *cells), row.is_ours)
 
-    others = replace(
-        comparison,
-        rows=tuple(row for row in comparison.rows if row.method != against),
-        outcomes=tuple(each for each in comparison.outcomes if each.method != against),
-    )
-    shown = [each for (name, _), each in found.items() if name != against and isfinite(each.low)]
+    shown = [each for each in found.values() if isfinite(each.low)]
     name = f"{against} ({score_of[against]})" if against in score_of else against
     notes = (
         f"Method minus {name}: mean difference over the same trials, in the units of the columns, with its "
-        f"{100 * level:g} % interval (Student's t over {_units(shown)}). Bold: the interval excludes zero. The "
-        f"{len(shown)} intervals are not adjusted for multiple comparisons: about {(1 - level) * len(shown):.1f} would "
+        f"{100 * LEVEL:g} % interval (Student's t over {_units(shown)}). Bold: the interval excludes zero. The "
+        f"{len(shown)} intervals are not adjusted for multiple comparisons: about {(1 - LEVEL) * len(shown):.1f} would "
         "exclude zero if no method differed.",
     )
-    titles = ("Method", *comparison.fact_titles, "Score", *map(_title, comparison.measures))
-    return Sheet(titles, _blocks(others, line), notes=notes)
+    titles = ("Method", "Score", *map(_title, comparison.measures))
+    return Sheet(titles, tuple(map(line, others)), notes=notes)
 
 
 def _number(comparison: Comparison, contender: Contender, measure: Measure, is_marked: bool) -> TableNumber:
@@ -191,7 +166,8 @@ def _number(comparison: Comparison, contender: Contender, measure: Measure, is_m
     return TableNumber(measure.shown(summary.mean), spread, is_marked)
 
 
-def _difference(difference: Difference, measure: Measure) -> TableNumber:
+def difference_number(difference: Difference, measure: Measure) -> TableNumber:
+    """The mean with its sign and its interval; bold where the interval excludes zero."""
     if not isfinite(difference.mean):
         return TableNumber("–")
     sign = "+" if difference.mean > 0 else ""
@@ -225,19 +201,6 @@ def _spans(comparison: Comparison, num_names: int, scores: str) -> tuple[tuple[s
         else:
             spans.append((heading, 1))
     return tuple(spans)
-
-
-def _rows_by_block(rows: tuple[MethodRow, ...]) -> list[tuple[str, list[MethodRow]]]:
-    blocks: dict[str, list[MethodRow]] = {}
-    for row in rows:
-        blocks.setdefault(row.block, []).append(row)
-    return list(blocks.items())
-
-
-def _blocks(comparison: Comparison, line: Callable[[MethodRow], Line]) -> tuple[LineGroup, ...]:
-    return tuple(
-        LineGroup(title, tuple(line(row) for row in rows)) for title, rows in _rows_by_block(comparison.rows)
-    )
 
 
 def _notes(comparison: Comparison) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class HeldOutModule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("is_fitted", torch.tensor(False))
-        self.register_load_state_dict_pre_hook(_make_room)
+        self.register_load_state_dict_pre_hook(make_room)
 
     def require_fitted(self) -> None:
         """Raise unless the module has been fitted."""
@@ -63,8 +63,8 @@ class HeldOutModule(nn.Module):
             )
 
 
-def _make_room(module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_: object) -> None:
-    """Give buffers the saved sizes, which an unfitted module cannot know."""
+def make_room(module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_: object) -> None:
+    """Give buffers the saved sizes and types, which an unfitted module cannot know."""
     for name, buffer in list(module.named_buffers(recurse=False)):
         saved = state_dict.get(prefix + name)
         if saved is not None:

@@ -97,16 +97,6 @@ def cauchy_statistic(ranks: Float[Tensor, "actors scores"]) -> Float[Tensor, " a
     return (1 / torch.tan(torch.pi * p_values)).mean(dim=-1)
 
 
-def fisher_p_value(ranks: Float[Tensor, "actors scores"]) -> Float[Tensor, " actors"]:
-    """Return the p-value of Fisher's statistic T of k *independent* uniform p-values: P(χ²₂ₖ ≥ 2T) = Γ(k, T)/Γ(k).
-
-    Novelty scores of one actor depend on each other, so this p-value is too small for them; `CombinedScore`
-    calibrates T.
-    """
-    statistic = fisher_statistic(ranks).double()
-    return torch.special.gammaincc(torch.full_like(statistic, float(ranks.shape[-1])), statistic)
-
-
 STATISTIC_BY_RULE: Mapping[CombinationRule, Callable[[Tensor], Tensor]] = {
     "fisher": fisher_statistic,
     "cauchy": cauchy_statistic,

@@ -1,4 +1,4 @@
-"""A p-value in words. Without torch, so that reports need none."""
+"""A p-value in words, and the flags that a promise allows. Without torch, so that reports need none."""
 
 import math
 
@@ -47,3 +47,17 @@ def _rounded_odds(odds: float, *, down: bool = False) -> int:
     leading = odds / power
     steps = [step for step in _STEPS if step <= leading * (1 + 1e-9)] if down else _STEPS
     return round(power * min(steps, key=lambda step: abs(math.log(leading / step))))
+
+
+def num_allowed(alarm_rate: float, num_held_out: int) -> int:
+    """Return the largest j with j/(n + 1) ≤ a, that is ⌊a·(n + 1)⌋ without its rounding error."""
+    allowed = int(alarm_rate * (num_held_out + 1)) + 1
+    while allowed / (num_held_out + 1) > alarm_rate:
+        allowed -= 1
+    return allowed
+
+
+def fewest_held_out(alarm_rate: float) -> int:
+    """Return the smallest n for which one of n + 1 actors may be flagged."""
+    fewest = max(1, math.ceil(1 / alarm_rate) - 1)
+    return fewest + (num_allowed(alarm_rate, fewest) == 0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError
 from mule.novelty.calibration import require_novelty, sorted_held_out
+from mule.novelty.odds import fewest_held_out, num_allowed
 
 _PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
 
@@ -69,10 +70,10 @@ def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: floa
         raise RangeError(f"the promised false-alarm rate must lie between 0 and 1; got {alarm_rate}.")
     ascending = sorted_held_out(
         held_out,
-        fewest=_fewest_held_out(alarm_rate),
+        fewest=fewest_held_out(alarm_rate),
         purpose=f"a promise of at most {100 * alarm_rate:.4g} % false alarms",
     )
-    flagged = _num_allowed(alarm_rate, len(ascending))
+    flagged = num_allowed(alarm_rate, len(ascending))
     return NoveltyThreshold(
         novelty=ascending[len(ascending) - flagged].item(),
         alarm_rate=alarm_rate,
@@ -130,17 +131,3 @@ def promised_alarm_rate(name: str) -> float:
             f"known-95 or known-99.5; got {name!r}."
         )
     return float((100 - Decimal(found[1])) / 100)
-
-
-def _num_allowed(alarm_rate: float, num_held_out: int) -> int:
-    """Return the largest j with j/(n + 1) ≤ a, that is ⌊a·(n + 1)⌋ without its rounding error."""
-    allowed = int(alarm_rate * (num_held_out + 1)) + 1
-    while allowed / (num_held_out + 1) > alarm_rate:
-        allowed -= 1
-    return allowed
-
-
-def _fewest_held_out(alarm_rate: float) -> int:
-    """Return the smallest n for which one of n + 1 actors may be flagged."""
-    fewest = max(1, math.ceil(1 / alarm_rate) - 1)
-    return fewest + (_num_allowed(alarm_rate, fewest) == 0)

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 import torch
@@ -33,7 +32,6 @@ class BatchOrder:
     """One rank's share of one global batch: positions in the data set, and the number of each draw in its epoch."""
 
     epoch: int
-    number: int
     positions: tuple[int, ...]
     draws: tuple[int, ...]
 
@@ -100,7 +98,7 @@ class ClipSampler:
         for number in range(first, self.num_batches):
             end = min((number + 1) * self.batch_clips, self.num_clips)
             draws = range(number * self.batch_clips + self.rank, end, self.num_ranks)
-            yield BatchOrder(epoch, number, tuple(order[list(draws)].tolist()), tuple(draws))
+            yield BatchOrder(epoch, tuple(order[list(draws)].tolist()), tuple(draws))
 
     def draw_seed(self, epoch: int, draw: int) -> int:
         """Return the seed of all randomness in one draw: the same wherever and whenever it is read."""
@@ -127,11 +125,10 @@ def class_balanced_weights(
     clip_index: Int[np.ndarray, " actors"],
     *,
     num_clips: int,
-    over_actors: Literal["max", "mean"] = "max",
 ) -> Float[np.ndarray, " clips"]:
     """Return weights, summing to one, that draw clips of rare classes about as often as those of common ones.
 
-    A class weighs 1 / (actors that do it), an actor the mean of its classes, a clip the largest or the mean of its
+    A class weighs 1 / (actors that do it), an actor the mean of its classes, a clip the largest of its
     actors. An actor without labels weighs nothing; a clip of such actors, or of none, is never drawn.
 
     Raises:
@@ -141,13 +138,7 @@ def class_balanced_weights(
     class_weight = np.divide(1.0, frequency, out=np.zeros(len(frequency)), where=frequency > 0)
     actor_weight = labels @ class_weight / np.maximum(labels.sum(axis=1), 1)
     weights = np.zeros(num_clips)
-    if over_actors == "max":
-        np.maximum.at(weights, clip_index, actor_weight)
-    else:
-        num_actors = np.bincount(clip_index, minlength=num_clips)
-        weights = np.bincount(clip_index, weights=actor_weight, minlength=num_clips) / np.maximum(
-            num_actors, 1
-        )
+    np.maximum.at(weights, clip_index, actor_weight)
     if not weights.sum() > 0:
         raise RangeError(
             f"class-balanced drawing needs actors with labels; none of {len(labels)} actors in {num_clips} clips has "

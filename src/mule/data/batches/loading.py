@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
@@ -46,8 +46,6 @@ class ReadAhead:
     """Batches that each worker reads ahead."""
     pins_memory: bool = False
     """Whether batches are in pinned memory, for faster copies to a GPU."""
-    start_method: Literal["fork", "forkserver", "spawn"] | None = None
-    """How workers start; None uses the platform's default."""
 
     def __post_init__(self) -> None:
         if self.num_workers < 0 or self.prefetch_batches < 1:
@@ -277,7 +275,6 @@ class ClipLoader:
                 num_workers=ahead.num_workers,
                 prefetch_factor=ahead.prefetch_batches if has_workers else None,
                 persistent_workers=has_workers,
-                multiprocessing_context=ahead.start_method if has_workers else None,
                 pin_memory=ahead.pins_memory,
                 worker_init_fn=_as_a_worker,
                 collate_fn=_as_it_is,

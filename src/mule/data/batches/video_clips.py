@@ -19,8 +19,14 @@ from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSample
 from mule.data.table.table import ActorTable, ObjectTable
 from mule.detection.detections import DEFAULT_MAX_OBJECTS
 from mule.video.clips import AVA_CLIP, ClipShape, ClipWindow, clip_window, spread_windows
-from mule.video.reading import Scaler, read_clips, video_facts
-from mule.video.sources import DecodeReport, ImageSequence, VideoFacts, VideoSource, video_source
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import (
+    DecodeReport,
+    ImageSequence,
+    VideoFacts,
+    VideoSource,
+    video_source,
+)
 
 _TICKS_PER_S = 1000
 _WHOLE_VIDEO_TICK = 2**40
@@ -37,9 +43,6 @@ class ClipReading:
     """Clips that cover a whole video, for testing; None draws one at random, for training."""
     short_side_px: int | None = None
     """Scale to this short side while decoding; use it where the view has this size anyway, as in testing."""
-    scaler: Scaler = "torch"
-    decoder_threads: int = 1
-    """Decoder threads per file; 1 is best with several workers."""
 
     def __post_init__(self) -> None:
         if self.num_views is not None and self.num_views < 1:
@@ -121,13 +124,11 @@ class VideoClips:
         Raises:
             VideoError: the video cannot be read, or ends before the key time.
         """
-        name, rows, reading = self.name_of(position), self.rows_of(position), self._reading
+        name, rows = self.name_of(position), self.rows_of(position)
         source = self._source(name.video)
         window = self._window(position, source, generator)
         report = DecodeReport()
-        clips = read_clips(
-            source, [window], short_side_px=reading.short_side_px, scaler=reading.scaler, report=report
-        )
+        clips = read_clips(source, [window], short_side_px=self._reading.short_side_px, report=report)
         clip = next(clips, None)
         clips.close()
         if clip is None:
@@ -153,7 +154,7 @@ class VideoClips:
         source = video_source(self._sources[video])
         if isinstance(source, ImageSequence):
             return source
-        return replace(source, num_threads=self._reading.decoder_threads)
+        return replace(source, num_threads=1)  # several workers decode at the same time
 
     def _window(self, position: int, source: VideoSource, generator: Generator | None) -> ClipWindow:
         name, reading = self.name_of(position), self._reading

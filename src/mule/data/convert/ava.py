@@ -30,7 +30,7 @@ from mule.data.convert.ava_files import (
     videos_and_times_s,
 )
 from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT, ConversionReport, require_rows
-from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.table.table import ActorTable, ObjectTable, distinct_rows
 from mule.detection.boxes import iou_matrix
 
 SAME_BOX_IOU = 0.9
@@ -79,18 +79,6 @@ def actors_of(
     rank = np.zeros(len(distinct), dtype=np.int64)
     rank[leaders] = np.arange(len(leaders))
     return Actors(first[leaders], rank[leader[number]], [names[i] for i in leaders.tolist()])
-
-
-def distinct_rows(
-    columns: Float[np.ndarray, "rows columns"],
-) -> tuple[Float[np.ndarray, "distinct columns"], Int[np.ndarray, " distinct"], Int[np.ndarray, " rows"]]:
-    """Return the distinct rows in sorted order, the first index of each, and the distinct row of each row."""
-    order = np.lexsort(columns.T[::-1])  # stable: equal rows keep their order
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (columns[order][1:] != columns[order][:-1]).any(axis=1)
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.cumsum(is_new) - 1
-    return columns[order[is_new]], order[is_new], number
 
 
 def _leaders(boxes: Float[np.ndarray, "boxes 4"]) -> list[int]:

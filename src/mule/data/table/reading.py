@@ -1,6 +1,6 @@
 """Read tables of actors and objects from CSV or Parquet. All problems of a file are reported together, by line."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +26,20 @@ from mule.data.table.table import (
     ActorTable,
     ObjectTable,
     TableRows,
-    VideoEnds,
-    note_beyond_videos,
-    note_repeated,
-    note_spelled_twice,
+    distinct_rows,
     pyarrow_modules,
     require_table_suffix,
+    spelled_twice,
 )
 
 ROUNDING_UNIT = 1e-4
 """Rounding may put a corner this far outside the frame; it is moved to the border."""
 ROWS_PER_PART = 65_536
+AFTER_THE_END_S = 0.5
+"""Containers round their length, so a key time may be this far beyond it."""
+
+VideoEnds = Mapping[str, float | None]
+"""Length of each existing video in seconds; None if it is unknown."""
 
 FindVideoEnds = Callable[[Sequence[str]], VideoEnds | None]
 """Given the videos that a table names, returns the lengths of the existing ones, or None to check no row."""
@@ -71,9 +74,9 @@ def read_actor_table(
         actions.read(columns)
         actor_id += [text.strip() for text in columns.texts["actor_id"]]
     rows = places.rows()
-    note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
-    note_spelled_twice("an action", actions.first_line, problems)
-    note_repeated(rows, actor_id, problems)
+    _note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
+    _note_spelled_twice("an action", actions.first_line, problems)
+    _note_repeated(rows, actor_id, problems)
     problems.raise_if_any()
     classes, labels = actions.labels()
     return ActorTable(
@@ -91,7 +94,7 @@ def read_object_table(
     problems = _problems(path, most_shown)
     if path.suffix.lower() == ".csv" and is_ava_boxes(path):
         rows, score = read_ava_boxes(path, problems)
-        note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
+        _note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
         problems.raise_if_any()
         return persons_of(rows, score)
     places = _PlaceReader(problems, needs_place=True)
@@ -107,8 +110,8 @@ def read_object_table(
         score = finite_numbers(columns.texts["score"], "the score", columns.lines, problems)
         parts.append((class_index, score))
     rows = places.rows()
-    note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
-    note_spelled_twice("an object class", first_line, problems)
+    _note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
+    _note_spelled_twice("an object class", first_line, problems)
     problems.raise_if_any()
     class_index, score = (np.concatenate(column) for column in zip(*parts, strict=True))
     return ObjectTable(
@@ -241,6 +244,57 @@ class _ActionReader:
             self.first_line.setdefault(name, line)
 
 
+def _note_beyond_videos(rows: TableRows, video_ends_s: VideoEnds | None, problems: Problems) -> None:
+    """Check that each row names an existing video and a time before its end."""
+    if video_ends_s is None:
+        return
+    # Videos are numbered in order of appearance, so their first rows come in the order of their numbers.
+    _, first_row, num_rows = np.unique(rows.video_index, return_index=True, return_counts=True)
+    problems.add_where(
+        np.array([bool(video) and video not in video_ends_s for video in rows.videos], dtype=bool),
+        [rows.lines[row] for row in first_row.tolist()],
+        lambda i: f"there is no video {shown(rows.videos[i])} (rows that name it: {num_rows[i]})",
+    )
+    ends = [video_ends_s.get(video) for video in rows.videos]
+    end_s = np.array([np.inf if end is None else end for end in ends], dtype=np.float64)[rows.video_index]
+    problems.add_where(
+        rows.time_s > end_s + AFTER_THE_END_S,
+        rows.lines,
+        lambda i: f"time_s must lie before the end of the video, {end_s[i]:g} s; got {rows.time_s[i]:g}",
+    )
+
+
+def _note_spelled_twice(what: str, first_line: Mapping[str, int], problems: Problems) -> None:
+    """Check that each class has one spelling; `first_line` is the line where each name appears first."""
+    for earlier, name in spelled_twice(list(first_line)):
+        problems.add(
+            first_line[name], f"{what} must be spelled one way; got {name!r} here and {earlier!r} before"
+        )
+
+
+def _note_repeated(rows: TableRows, actor_id: list[str], problems: Problems) -> None:
+    """Check that an actor has one row per key time. An actor without `actor_id` is identified by its box."""
+    actor = numbered(actor_id, {"": 0})
+    box = np.where((actor == 0)[:, None], np.nan_to_num(rows.boxes, nan=-1.0), 0.0)
+    time_s = np.nan_to_num(rows.time_s, nan=-1.0)
+    _, first_of_number, number = distinct_rows(np.column_stack([rows.video_index, time_s, actor, box]))
+    first = first_of_number[number]
+
+    def describe(i: int) -> str:
+        who = (
+            f"actor {shown(actor_id[i])}"
+            if actor_id[i]
+            else "an actor without actor_id, identified by its box,"
+        )
+        when = "for the whole video" if np.isnan(rows.time_s[i]) else f"at {rows.time_s[i]:g} s"
+        return (
+            f"{who} must have one row {when}; {problems.counted} {rows.lines[first[i]]} is one already (put all its actions "
+            "into that row)"
+        )
+
+    problems.add_where(first != np.arange(len(first)), rows.lines, describe)
+
+
 def _problems(path: Path, most_shown: int) -> Problems:
     require_table_suffix(path)
     is_parquet = path.suffix.lower() == ".parquet"
@@ -307,10 +361,6 @@ def _read_parquet_columns(
         ) from None
 
 
-def _is_filled(texts: list[str]) -> Bool[np.ndarray, " rows"]:
-    return np.array([bool(text.strip()) for text in texts], dtype=bool)
-
-
 def _numbers_where_filled(
     texts: list[str],
 ) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
@@ -323,6 +373,7 @@ def _numbers_where_filled(
 
 
 def _named(columns: NamedColumns, name: str, problems: Problems) -> list[str]:
-    texts = columns.texts[name]
-    problems.add_where(~_is_filled(texts), columns.lines, lambda _: f"{name} must not be empty")
-    return [text.strip() for text in texts]
+    texts = [text.strip() for text in columns.texts[name]]
+    is_empty = np.array([not text for text in texts], dtype=bool)
+    problems.add_where(is_empty, columns.lines, lambda _: f"{name} must not be empty")
+    return texts

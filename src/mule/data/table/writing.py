@@ -1,10 +1,11 @@
 """Write tables of actors and objects as CSV or Parquet, and join files. Names that could not be read back are refused."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Shaped
 
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
@@ -112,11 +113,9 @@ def _write_parquet(path: Path, columns: Columns) -> None:
 
 
 def _number_texts(numbers: Shaped[np.ndarray, " rows"]) -> list[str]:
-    is_empty: Bool[np.ndarray, " rows"] = np.isnan(numbers)
     cells = np.asarray(numbers, dtype=np.float64).tolist()
-    return [
-        "" if empty else repr(cell) for cell, empty in zip(cells, is_empty.tolist(), strict=True)
-    ]  # repr is the shortest text that reads back as the same number
+    # repr is the shortest text that reads back as the same number
+    return ["" if math.isnan(cell) else repr(cell) for cell in cells]
 
 
 def join_files(tables: Sequence[Path], out: Path) -> int:

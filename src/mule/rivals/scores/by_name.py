@@ -1,7 +1,4 @@
-"""Every rival's score by name.
-
-Each call makes a new one; all read `StoredOutputs`, and larger is more novel.
-"""
+"""Every rival's score by name: each call makes a new one that reads `StoredOutputs`; larger is more novel."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +17,6 @@ from mule.rivals.scores.logits import (
     OpenMax,
     energy_novelty,
     joint_energy_novelty,
-    max_sigmoid_novelty,
     max_softmax_novelty,
     relu_evidence_novelty,
 )
@@ -59,7 +55,7 @@ SCORE_BY_NAME: Mapping[ScoreName, Callable[[], OutputScore]] = {
     "relu-pne": partial(LogitScore, partial(relu_evidence_novelty, kind="pne")),
     "relu-belief": partial(LogitScore, partial(relu_evidence_novelty, kind="belief")),
     "max-softmax": partial(LogitScore, max_softmax_novelty),
-    "max-sigmoid": partial(LogitScore, max_sigmoid_novelty),
+    "max-sigmoid": partial(LogitScore, largest_logit_novelty),
     "max-logit": partial(LogitScore, largest_logit_novelty),
     "energy": partial(LogitScore, energy_novelty),
     "joint-energy": partial(LogitScore, joint_energy_novelty),

@@ -140,8 +140,8 @@ class InformedDemocracy(OutputScore):
     * is higher over the wrongly led: it is upset when the leader is wrong. This test is skipped for a leader that is never
       wrong in training.
 
-    All neurons vote on a leader that was never right in training or has an empty council; `num_uninformed`
-    counts such leaders. The value is 4·ν, which is at most 1; the rank is log ν.
+    All neurons vote on a leader that was never right in training or has an empty council; such a leader is not
+    `is_informed`. The value is 4·ν, which is at most 1; the rank is log ν.
     """
 
     council: Tensor
@@ -152,11 +152,6 @@ class InformedDemocracy(OutputScore):
         self.most_variance = most_variance
         self.register_buffer("council", torch.zeros(0, 0, dtype=torch.bool))
         self.register_buffer("is_informed", torch.zeros(0, dtype=torch.bool))
-
-    @property
-    def num_uninformed(self) -> int:
-        """How many leaders are judged by all neurons, because training did not show which ones are informed."""
-        return int((~self.is_informed).sum())
 
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
         leader, log_spread = self._led(train)

@@ -106,10 +106,7 @@ class ViMResidual(ViM):
 
 
 def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float[Tensor, "dim directions"]:
-    """The leading eigenvectors of Σ x xᵀ.
-
-    With fewer actors than dimensions, from a singular value decomposition.
-    """
+    """Return the leading eigenvectors of Σ x xᵀ, by singular values if there are fewer actors than dimensions."""
     if len(moved) < moved.shape[1]:
         return torch.linalg.svd(moved, full_matrices=False).Vh[:number].T.contiguous()
     directions = torch.linalg.eigh(moved.T @ moved / len(moved)).eigenvectors
@@ -117,10 +114,7 @@ def leading_directions(moved: Float[Tensor, "actors dim"], number: int) -> Float
 
 
 def usual_principal_dim(dim: int) -> int:
-    """The default dimension of the principal subspace.
-
-    1000 or 512 as in the authors' code, or half of `dim`.
-    """
+    """Return the default dimension of the principal subspace: the authors' 1000 or 512, or half of `dim`."""
     if dim >= 2048:
         return 1000
     return 512 if dim >= 768 else dim // 2

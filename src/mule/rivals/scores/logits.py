@@ -1,12 +1,13 @@
 """Novelty scores of the logits.
 
     energy, joint energy        free energy of one softmax, or of one sigmoid per class
-    max softmax, max sigmoid    no action is probable
+    max softmax                 no action is probable
     ODIN                        the same after a small step towards confidence, to which known actors respond more
     OpenMax                     logits lose what is extreme for their class, and the unknown class gains it
     ReLU evidence               the paper's rule for rivals: any network's logits read as evidence
 
-`novelty.combining.largest_logit_novelty` is MaxLogit.
+`novelty.combining.largest_logit_novelty` is MaxLogit, and also the lack of any probable action, 1 − max_c σ(h_c): the
+maximum softmax probability of the multi-label case, where each class has its own sigmoid.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from mule.core.errors import RangeError
 from mule.core.records import Evidence, Novelty
+from mule.novelty.combining import largest_logit_novelty
 from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind
 from mule.rivals.scores.outputs import OutputScore, StoredOutputs, stored
 
@@ -79,26 +81,9 @@ def max_softmax_novelty(logits: Float[Tensor, "actors classes"]) -> Novelty:
         raise RangeError(
             "max-softmax needs at least 2 classes: over one class the softmax is always 1. Use max-sigmoid."
         )
-    top, others = _top_and_others(logits.double())
-    rank = others.logsumexp(dim=1) - top
+    ordered = logits.double().sort(dim=1, descending=True).values
+    rank = ordered[:, 1:].logsumexp(dim=1) - ordered[:, 0]
     return Novelty(value=torch.sigmoid(rank), rank=rank)
-
-
-def max_sigmoid_novelty(logits: Float[Tensor, "actors classes"]) -> Novelty:
-    """The lack of any probable action: 1 − max_c σ(h_c).
-
-    The maximum softmax probability of the multi-label case, where each class has its own sigmoid. The rank is
-    the log-odds of the value, −max h.
-    """
-    rank = -logits.double().amax(dim=1)
-    return Novelty(value=torch.sigmoid(rank), rank=rank)
-
-
-def _top_and_others(
-    logits: Float[Tensor, "actors classes"],
-) -> tuple[Float[Tensor, " actors"], Float[Tensor, "actors others"]]:
-    ordered = logits.sort(dim=1, descending=True).values
-    return ordered[:, 0], ordered[:, 1:]
 
 
 def relu_evidence(logits: Float[Tensor, "actors classes"]) -> Evidence:
@@ -121,7 +106,7 @@ def relu_evidence_novelty(logits: Float[Tensor, "actors classes"], *, kind: Nove
 
 
 NOVELTY_OF_LOGITS: Mapping[Probability, Callable[[Tensor], Novelty]] = {
-    "sigmoid": max_sigmoid_novelty,
+    "sigmoid": largest_logit_novelty,
     "softmax": max_softmax_novelty,
 }
 
@@ -132,11 +117,11 @@ class Odin(OutputScore):
     S is the softmax, or one sigmoid per class in the multi-label form (Wang et al. 2021), of the logits over
     the temperature T. ODIN moves the pixels; a pixel belongs to every actor of its clip, and stored outputs
     have no pixels. Our reading for actors moves the *feature*, x = f: exact for what lies behind it, which is
-    the linear read-out or any `head` from features to logits. ε is therefore in units of the features.
+    the linear read-out. ε is therefore in units of the features.
 
     The step follows the log-odds of the most probable class, which has the sign of log S everywhere and does
     not vanish where S rounds to 1. Defaults: ε = 0.0014 and, for the softmax, T = 1000 (Liang et al.); for
-    sigmoids T = 1 (Wang et al., whose default of ε = 0 leaves `max_sigmoid_novelty`). Neither is tuned, as
+    sigmoids T = 1 (Wang et al., whose default of ε = 0 leaves `largest_logit_novelty`). Neither is tuned, as
     tuning would need novel actors.
     """
 
@@ -146,9 +131,8 @@ class Odin(OutputScore):
         *,
         temperature: float | None = None,
         step: float = 0.0014,
-        head: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__("features", *(() if head is not None else ("readout",)), learns=False)
+        super().__init__("features", "readout", learns=False)
         usual = 1.0 if probability == "sigmoid" else 1000.0
         self.temperature = usual if temperature is None else temperature
         if self.temperature <= 0 or step < 0:
@@ -157,23 +141,14 @@ class Odin(OutputScore):
             )
         self.novelty_of_logits = NOVELTY_OF_LOGITS[probability]
         self.step = step
-        self.head = head
 
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
-        features = stored(outputs.features, "features").detach()
-        if self.head is None:
-            head, features = stored(outputs.readout, "readout"), features.double()
-        else:
-            head = self.head
-        return self._judged(head(self._moved(features, head)))
-
-    def _moved(
-        self, features: Float[Tensor, "actors dim"], head: Callable[[Tensor], Tensor]
-    ) -> Float[Tensor, "actors dim"]:
+        features = stored(outputs.features, "features").detach().double()
+        readout = stored(outputs.readout, "readout")
         with torch.enable_grad():
             free = features.clone().requires_grad_()
-            (uphill,) = torch.autograd.grad(self._judged(head(free)).rank.sum(), free)
-        return features - self.step * uphill.sign()
+            (uphill,) = torch.autograd.grad(self._judged(readout(free)).rank.sum(), free)
+        return self._judged(readout(features - self.step * uphill.sign()))
 
     def _judged(self, logits: Float[Tensor, "actors classes"]) -> Novelty:
         return self.novelty_of_logits(logits.double() / self.temperature)
@@ -191,8 +166,8 @@ class OpenMax(OutputScore):
 
     Our reading for several labels. An actor is *recognised* as c if it does c and its logit is above 0. MAV
     and tail of c come from its recognised training actors; if there are fewer than three, from all that do c;
-    if those are fewer than three too, or all equally far, the class is never revised (w_c = 0) and
-    `num_unrevised` counts it.
+    if those are fewer than three too, or all equally far, the class is never revised: w_c = 0,
+    and `has_tail` is false.
 
     Revision assumes logits above zero: a negative v_c *rises* to v̂_c and the unknown class loses. Networks
     with one sigmoid per class give mostly negative logits. `activations="above_least"` first subtracts each
@@ -223,11 +198,6 @@ class OpenMax(OutputScore):
         for name in ("mean_activation", "tail_start", "tail_location", "tail_spread"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
         self.register_buffer("has_tail", torch.zeros(0, dtype=torch.bool))
-
-    @property
-    def num_unrevised(self) -> int:
-        """How many classes had too few training actors for a tail."""
-        return int((~self.has_tail).sum())
 
     def _fit(self, train: StoredOutputs, does: Bool[Tensor, "actors classes"]) -> None:
         logits = train.logits.double()

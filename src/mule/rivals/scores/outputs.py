@@ -1,7 +1,4 @@
-"""The outputs that a forward pass stores, and a novelty score on them.
-
-What it needs, how it learns, larger is more novel.
-"""
+"""The outputs that a forward pass stores, and a novelty score on them: what it needs and how it learns."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +12,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import MissingOutputs, NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.core.records import Novelty, at_least_single
+from mule.novelty.calibration import make_room
 from mule.novelty.scores import require_known
 
 Need = Literal["logits", "features", "readout", "dropout_logits"]
@@ -180,7 +178,7 @@ class OutputScore(nn.Module, ABC):
         self.learns = learns
         self.register_buffer("is_fitted", torch.tensor(not learns))
         self.register_buffer("fitted_sizes", torch.tensor([0, 0]))
-        self.register_load_state_dict_pre_hook(_make_room)
+        self.register_load_state_dict_pre_hook(make_room)
 
     def fit(self, train: StoredOutputs, targets: Shaped[Tensor, "actors classes"]) -> None:
         """Learn from known actors and their actions. Actors that do no known action are refused.
@@ -253,11 +251,3 @@ class DropoutScore(OutputScore):
 
     def _novelty(self, outputs: StoredOutputs) -> Novelty:
         return self.novelty(stored(outputs.dropout_logits, "dropout_logits"))
-
-
-def _make_room(score: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_: object) -> None:
-    """Give buffers the saved sizes and types, which an unfitted score cannot know."""
-    for name, buffer in list(score.named_buffers(recurse=False)):
-        saved = state_dict.get(prefix + name)
-        if saved is not None:
-            setattr(score, name, torch.empty_like(saved, device=buffer.device))
