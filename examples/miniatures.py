@@ -1,9 +1,9 @@
 """Small copies of AVA v2.2 and Charades: rendered videos under the official file formats, names and label maps.
 
     OUT/ava/annotations/   ava_{train,val}_v2.2.csv, the label map, included and excluded times
-    OUT/ava/boxes/         ava_{train,val}_predicted_boxes.csv: predicted persons as they are published
+    OUT/ava/boxes/         ava_{train,val}_predicted_boxes.csv: predicted persons as they are published; objects.csv
     OUT/ava/videos/        films cut from second 900 on
-    OUT/charades/          Charades_v1_{train,test}.csv, Charades_v1_classes.txt, videos/
+    OUT/charades/          Charades_v1_{train,test}.csv, Charades_v1_classes.txt, videos/, boxes/objects.csv
 
 The actions are those of Stage under AVA's and Charades' labels, so the paper's partition of the labels divides them
 into Stage's three sets. Most labels never occur, as some do not in small parts of the real data. The files have the
@@ -25,6 +25,7 @@ import numpy as np
 from mule.core.files import write_file
 from mule.data.convert.ava_files import AVA_60
 from mule.data.split.partition import CHARADES_Z1, CHARADES_Z2, CHARADES_Z3, NUM_CHARADES_CLASSES
+from mule.data.table.table import OBJECT_COLUMNS
 from mule.stage.classes import ACTIONS, stage_split
 from mule.stage.plans import FRAME_RATE, Plan
 from mule.stage.rendering import StageClip, render
@@ -71,6 +72,7 @@ def write_ava(out: Path, size: MiniatureSize) -> None:
     for folder in ("annotations", "boxes", "videos"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     annotations = out / "annotations"
+    objects: list[Sequence[object]] = [OBJECT_COLUMNS]
     parts = {"train": range(size.train_videos), "val": range(100, 100 + size.test_videos)}
     for part, numbers in parts.items():
         rows: list[Sequence[object]] = []
@@ -80,11 +82,13 @@ def write_ava(out: Path, size: MiniatureSize) -> None:
             clip = _rendered(_ava_plan(size, number), size, out / "videos" / f"{name}.mp4")
             rows += _ava_rows(name, clip, size)
             boxes += _predicted_boxes(name, clip, size, np.random.default_rng([size.seed, number]))
+            objects += _object_rows(name, clip, size)
         excluded = (names[0], f"{FIRST_S + size.seconds - 3:04d}")
         rows += _odd_rows(rows, names[-1], excluded)
         _write_rows(annotations / f"ava_{part}_v2.2.csv", rows)
         _write_rows(annotations / f"ava_{part}_excluded_timestamps_v2.2.csv", [excluded])
         _write_rows(out / "boxes" / f"ava_{part}_predicted_boxes.csv", boxes)
+    _write_rows(out / "boxes" / "objects.csv", objects)
     _write_rows(
         annotations / "ava_included_timestamps_v2.2.txt", [[f"{time:04d}"] for time in range(902, 1799)]
     )
@@ -94,7 +98,9 @@ def write_ava(out: Path, size: MiniatureSize) -> None:
 
 def write_charades(out: Path, size: MiniatureSize) -> None:
     """Write the miniature of Charades."""
-    (out / "videos").mkdir(parents=True, exist_ok=True)
+    for folder in ("boxes", "videos"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    objects: list[Sequence[object]] = [OBJECT_COLUMNS]
     split = stage_split("A")
     number_of = {
         action: int(number)
@@ -107,10 +113,11 @@ def write_charades(out: Path, size: MiniatureSize) -> None:
         rows: list[Sequence[object]] = [CHARADES_COLUMNS]
         for number in range(first, first + count):
             name, plan = f"{number:05X}"[-5:].replace("0", "Z"), _charades_plan(size, number)
-            _rendered(plan, size, out / "videos" / f"{name}.mp4")
+            objects += _object_rows(name, _rendered(plan, size, out / "videos" / f"{name}.mp4"), size)
             actions = _intervals(plan, number_of, overhangs=number == first)
             rows.append(_charades_row(name, actions if number != first + 1 else "", size.seconds))
         _write_rows(out / f"Charades_v1_{part}.csv", rows, quoted=True)
+    _write_rows(out / "boxes" / "objects.csv", objects)
     classes = (f"c{number:03d} Activity number {number}\n" for number in range(NUM_CHARADES_CLASSES))
     write_file(out / "Charades_v1_classes.txt", "".join(classes))
 
@@ -197,6 +204,21 @@ def _predicted_boxes(
         nobody = np.array([0.02, 0.02, 0.12, 0.2])
         rows.append(_predicted_row(name, second, nobody, rng.uniform(0.5, 0.95)))
     return rows
+
+
+def _object_rows(name: str, clip: StageClip, size: MiniatureSize) -> list[Sequence[object]]:
+    """The true boxes of objects at whole seconds, as a detector's table."""
+    return [
+        [name, second, *(f"{value:.4f}" for value in box), kind, "0.9"]
+        for second in range(size.seconds)
+        for kind, box, is_there in zip(
+            clip.object_classes,
+            clip.object_boxes_xyxy_unit[second * FRAME_RATE],
+            clip.object_is_there[second * FRAME_RATE],
+            strict=True,
+        )
+        if is_there and box[2] > box[0] and box[3] > box[1]
+    ]
 
 
 def _predicted_row(name: str, second: int, box: np.ndarray, score: float) -> Sequence[object]:

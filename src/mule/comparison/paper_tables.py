@@ -22,7 +22,7 @@ from mule.core.errors import did_you_mean
 from mule.core.files import write_file
 from mule.evaluation.formats import latex, markdown, summary_csv
 from mule.evaluation.outcomes import PAPER_MEASURES, Comparison, Measure, MethodRow, Outcome
-from mule.evaluation.tables import paper_sheet
+from mule.evaluation.tables import Sheet, paper_sheet
 from mule.inference.score_rules import PAPER_SCORES
 
 HOURS = Measure("hours", "Hours per epoch", "neither", has_scores=False, scale=1.0, decimals=4)
@@ -46,9 +46,10 @@ class TableLine:
 
     text: str
     system: str
-    facts: tuple[str, ...] = ()
-    block: str = ""
+    pretraining: str = ""
     settings: tuple[str, ...] = ()
+    without: str = ""
+    """Suffix of the system without one of its parts."""
 
     @property
     def is_ours(self) -> bool:
@@ -65,7 +66,6 @@ class PaperTable:
     experiment: Path
     lines: tuple[TableLine, ...]
     equal: Literal["epochs", "own"]
-    fact_titles: tuple[str, ...] = ()
     scores: tuple[str, ...] = PAPER_SCORES
     measures: tuple[Measure, ...] = PAPER_MEASURES
 
@@ -79,9 +79,9 @@ def _component_lines(inner_steps: Sequence[int], system: str = PRINTED) -> tuple
     return tuple(
         TableLine(
             f"{text}, m = {m}" if len(inner_steps) > 1 else text,
-            system + part,
-            block=f"m = {m}" if len(inner_steps) > 1 else "",
+            system,
             settings=(f"objective.inner_steps={m}",),
+            without=part,
         )
         for m in inner_steps
         for part, text in COMPONENTS.items()
@@ -89,27 +89,27 @@ def _component_lines(inner_steps: Sequence[int], system: str = PRINTED) -> tuple
 
 
 _OURS = (
-    TableLine("MULE as printed, R-50", PRINTED, ("K400",), "Ours"),
-    TableLine("MULE as printed, R-101", f"{PRINTED}-r101", ("K700",), "Ours"),
-    TableLine("MULE, R-50", "mule", ("K400",), "Ours"),
-    TableLine("MULE, R-101", "mule-r101", ("K700",), "Ours"),
+    TableLine("MULE as printed, R-50", PRINTED, "K400"),
+    TableLine("MULE as printed, R-101", f"{PRINTED}-r101", "K700"),
+    TableLine("MULE, R-50", "mule", "K400"),
+    TableLine("MULE, R-101", "mule-r101", "K700"),
 )
 _ON_AVA = (
-    TableLine("SlowFast, R-101", "slowfast", ("K600",)),
-    TableLine("ACAR, R-50", "acar", ("K400",)),
-    TableLine("ACAR, R-101", "acar-r101", ("K700",)),
-    TableLine("AFAC, R-101", "afac", ("K600",)),
-    TableLine("AIA, R-101", "aia", ("K700",)),
-    TableLine("DEAR, R-50", "dear", ("K400",)),
+    TableLine("SlowFast, R-101", "slowfast", "K600"),
+    TableLine("ACAR, R-50", "acar", "K400"),
+    TableLine("ACAR, R-101", "acar-r101", "K700"),
+    TableLine("AFAC, R-101", "afac", "K600"),
+    TableLine("AIA, R-101", "aia", "K700"),
+    TableLine("DEAR, R-50", "dear", "K400"),
     *_OURS,
 )
 _ON_CHARADES = (
-    TableLine("SlowFast, R-101", "slowfast", ("K600",)),
-    TableLine("X3D-XL", "x3d", ("K600",)),
-    TableLine("AFAC, R-101", "afac", ("K600",)),
-    TableLine("AFAC, CSN-152", "afac-csn", ("IG-65M",)),
-    TableLine("CSN-152", "csn", ("IG-65M",)),
-    TableLine("DEAR, R-50", "dear", ("K400",)),
+    TableLine("SlowFast, R-101", "slowfast", "K600"),
+    TableLine("X3D-XL", "x3d", "K600"),
+    TableLine("AFAC, R-101", "afac", "K600"),
+    TableLine("AFAC, CSN-152", "afac-csn", "IG-65M"),
+    TableLine("CSN-152", "csn", "IG-65M"),
+    TableLine("DEAR, R-50", "dear", "K400"),
     *_OURS,
 )
 AVA, CHARADES = Path("ava"), Path("charades")
@@ -118,7 +118,7 @@ AVA, CHARADES = Path("ava"), Path("charades")
 def _rivals(number: int, experiment: Path, scores: tuple[str, ...]) -> PaperTable:
     lines = {AVA: _ON_AVA, CHARADES: _ON_CHARADES}[experiment]
     caption = "Comparison with the state of the art"
-    return PaperTable(number, caption, experiment, lines, "own", ("Pre-train",), scores)
+    return PaperTable(number, caption, experiment, lines, "own", scores)
 
 
 PAPER_TABLES: Mapping[int, PaperTable] = {
@@ -181,16 +181,23 @@ def contestants_of(table: PaperTable, settings: Sequence[str]) -> tuple[Contesta
     """
     loaded: list[Contestant] = []
     for line in table.lines:
-        (each,) = load_contestants([table.experiment], [*line.settings, *settings], [line.system])
+        (whole,) = load_contestants([table.experiment], [*line.settings, *settings], [line.system])
+        each = _without(whole, line.without)
         name = "_".join([each.name, *(setting.split(".")[-1].replace("=", "") for setting in line.settings)])
         loaded.append(replace(each, name=name, text=line.text))
     return tuple(loaded)
 
 
+def _without(whole: Contestant, part: str) -> Contestant:
+    """The same experiment with its system less one part; every other setting stays."""
+    experiment = whole.experiment.model_copy(update={"system": whole.experiment.system + part})
+    return replace(whole, name=whole.name + part, experiment=experiment)
+
+
 def write_paper_table(findings: Findings, table: PaperTable, out: Path) -> list[Path]:
     """Write the table in the paper's layout as Markdown, CSV and LaTeX, `table-N.*`, on the first test side."""
     compared = table_comparison(findings, table)
-    sheet = paper_sheet(compared)
+    sheet = _with_pretraining(paper_sheet(compared), table)
     if table.measures[-1].key == "map":
         sheet = replace(sheet, notes=(*sheet.notes, CLOSED_SET_NOTE))
     caption = f"{table.caption} ({table.experiment.stem})"
@@ -215,11 +222,25 @@ def table_comparison(findings: Findings, table: PaperTable) -> Comparison:
     ]
     lines = {line.text: line for line in table.lines}
     rows = tuple(
-        MethodRow(row.method, line.facts, line.block, line.is_ours)
+        MethodRow(row.method, line.is_ours)
         for row in compared.rows
         if (line := lines.get(row.method)) is not None
     )
-    return Comparison(rows, table.measures, (*compared.outcomes, *hours), table.fact_titles)
+    return Comparison(rows, table.measures, (*compared.outcomes, *hours))
+
+
+def _with_pretraining(sheet: Sheet, table: PaperTable) -> Sheet:
+    """Add the column that says what each line's backbone was trained on, where the table has it."""
+    trained_on = {line.text: line.pretraining for line in table.lines}
+    if not any(trained_on.values()):
+        return sheet
+    lines = [
+        replace(line, cells=(line.cells[0], trained_on[str(line.cells[0])], *line.cells[1:]))
+        for line in sheet.lines
+    ]
+    spans = tuple((heading, num + (at == 0)) for at, (heading, num) in enumerate(sheet.spans))
+    titles = (sheet.titles[0], "Pre-train", *sheet.titles[1:])
+    return replace(sheet, titles=titles, lines=tuple(lines), spans=spans)
 
 
 def hours_per_epoch(row: Row) -> float:
