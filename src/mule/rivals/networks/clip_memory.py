@@ -32,7 +32,7 @@ class _Entry(NamedTuple):
     loss: float | None
 
 
-_Written = tuple[ClipName, Float[Tensor, "actors ..."]]
+_Written = tuple[ClipName, Float[Tensor, "_actors ..."]]
 
 
 class ClipMemory:
