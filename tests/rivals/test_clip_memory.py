@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 SPAN = MemorySpan(seconds=3, actors_per_clip=2)
 
 
-def written(times_s=range(10), videos=("a", "b"), seed=0):
+def written(times_s=tuple(range(10)), videos=("a", "b"), seed=0):
     """Names and actors, up to three each; numbers that half precision holds exactly."""
     g = generator(seed)
     names = [ClipName(video, float(time_s)) for video in videos for time_s in times_s]
@@ -56,7 +56,7 @@ def test_reading_equals_a_search_over_all_stored_actors():
 
 def test_a_clip_never_reads_itself():
     memory = ClipMemory(MemorySpan(seconds=100, actors_per_clip=5))
-    names, actors = written(times_s=[7])
+    names, actors = written(times_s=(7,))
     memory.write(names, [torch.ones(1, 5), torch.ones(1, 5)])
     assert memory.near(names, CPU) == ()
     assert len(memory) == len(actors) == 2

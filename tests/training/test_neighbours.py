@@ -6,12 +6,15 @@ import pytest
 import torch
 from made_films import settings_on, two_in_each_film, write_films
 from scenes import boxes_of, maps_of
-from tiny_runs import Heard, tiny_experiment
+from shared_training import bank_on_films, train_bank_together
+from tiny_runs import Heard, curves_of, tiny_experiment
+from two_ranks import on_two_ranks  # pyright: ignore[reportMissingImports] - in tests/distributed
 
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.samples import ClipName
 from mule.inference.running import outputs_of
 from mule.inference.sides import read_side
+from mule.model import RelationModel
 from mule.rivals.networks.clip_memory import memory_for
 from mule.systems.catalogue import SYSTEMS, tiny_sizes
 from mule.training.build import LoadedRun, build_model, build_parts, load_run, run_experiment
@@ -70,6 +73,7 @@ def test_a_checkpoint_holds_the_memory_of_every_clip_that_was_seen(root, name, t
     run = TrainingRun(parts, experiment.training, folder=RunFolder(tmp_path), listener=Heard())
     run.train()
     kept, _ = run.checkpoints.last()
+    assert kept is not None
     clips = kept.state["clip_memory"]["clips"]
     assert sorted((video, time_s) for video, time_s, *_ in clips) == [
         (film, time_s) for film in ("film0", "film1") for time_s in (0.5, 1.0, 1.5)
@@ -101,7 +105,9 @@ def batch_on(clips, actors):
 
 def test_after_some_steps_the_memory_equals_a_dictionary_kept_by_hand():
     network = SYSTEMS["aia"].build(tiny_sizes(10, 2)).eval()
+    assert isinstance(network, RelationModel)
     memory, by_hand = memory_for(network), {}
+    assert memory is not None
     for step, clips in enumerate(([0.0, 4.0], [1.0, 4.0], [0.0, 40.0])):
         names = [ClipName("a", time_s) for time_s in clips]
         batch, maps = batch_on(names, [2, 6]), maps_of(2, seed=step)
@@ -142,8 +148,26 @@ def test_validation_sees_the_neighbours_of_its_clips(root, name):
     parts, _ = build_parts(experiment, device=CPU, listener=Heard())
     model = stirred(parts.model)
     memory = side_memory(model, parts.val, device=CPU)
+    assert memory is not None
     assert len(memory) == 3
     with evaluating(model):
         outputs = [model(batch.pixels, boxes_beside(batch, memory)) for batch in parts.val]
     assert sum(len(each.outputs) for each in outputs) == 6
     assert validated(model, parts.val, device=CPU).num_actors == 6
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_train_with_one_memory_as_one_process_does(tmp_path):
+    (tmp_path / "films").mkdir()
+    films = write_films(tmp_path / "films", two_in_each_film(times=(0.5, 1.0, 1.5)))
+    run_experiment(bank_on_films(films), tmp_path / "one", listener=Heard())
+    first, second = on_two_ranks(train_bank_together, tmp_path)
+    assert first == second
+    assert len(first) == 6
+    alone, together = (
+        [line["loss"] for line in curves_of(tmp_path / run) if line["kind"] == "step"]
+        for run in ("one", "two")
+    )
+    assert len(alone) == 9
+    assert together == pytest.approx(alone, rel=1e-4)
