@@ -5,8 +5,8 @@
 
 Features are kept without gradients, in half precision, in the memory of the CPU. Every process holds the same memory. What
 is read depends on what was written alone, not on the order of clips within a batch or a side. A clip never reads itself.
-A clip of a whole video has no key time, so it is neither remembered nor a neighbour. `mule watch` and `mule.predict` have
-no memory of clips: there, each clip stands alone.
+A clip of a whole video has no key time, so it is neither remembered nor a neighbour. `mule watch` and `Model.predict`
+have no memory of clips: there, each clip stands alone.
 """
 
 import math
