@@ -114,7 +114,7 @@ class AiaRelations(nn.Module):
             elif self.structure == "serial" or at == 1:
                 asking = told[-1]
             else:
-                asking = mixed(told, self.mixture[at - 2])
+                asking = mixture_of(told, self.mixture[at - 2])
             told.append(block(asking, *asked[kind]))
         return torch.stack(told).sum(dim=0) if self.structure == "parallel" else told[-1]
 
@@ -141,7 +141,7 @@ def mixture_start(num_earlier: int, width: int) -> nn.Parameter:
     return nn.Parameter(start)
 
 
-def mixed(
+def mixture_of(
     told: Sequence[Float[Tensor, "actors width"]], mixture: Float[Tensor, "earlier width"]
 ) -> Float[Tensor, "actors width"]:
     """Return the mixture of all earlier outputs, channel by channel."""

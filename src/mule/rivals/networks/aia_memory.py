@@ -28,7 +28,14 @@ from mule.core.errors import ShapeError
 from mule.relations.aco import SceneFeatures
 from mule.relations.maps import Seats
 from mule.relations.remembered import MemorySpan
-from mule.rivals.networks.aia import Structure, attended, mixed, mixture_start, near_clip, require_structure
+from mule.rivals.networks.aia import (
+    Structure,
+    attended,
+    mixture_of,
+    mixture_start,
+    near_clip,
+    require_structure,
+)
 
 KINDS = ("person", "object", "memory")
 INITIAL_DEVIATION = 0.01
@@ -152,7 +159,7 @@ class AiaMemoryRelations(nn.Module):
         told: list[Tensor] = []
         for at, (kind, block) in enumerate(zip(2 * KINDS, self.blocks, strict=True)):
             if self.structure == "dense_serial" and at >= 2:
-                query = mixed(told, self.mixture[at - 2])
+                query = mixture_of(told, self.mixture[at - 2])
             if at and kind == "person":
                 asked = {**asked, kind: Asked(query, asked[kind].is_near)}
             query = block(query, asked[kind])
