@@ -30,6 +30,7 @@ from mule.features.pooling import (
     roi_align,
 )
 from mule.relations.aco import SceneFeatures
+from mule.relations.remembered import MemorySpan, RememberedClip
 
 
 @runtime_checkable
@@ -43,6 +44,22 @@ class Relations(Protocol):
 
     def __call__(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
         """Return one relational feature per actor."""
+        ...
+
+
+@runtime_checkable
+class RemembersClips(Protocol):
+    """Relations that also attend to actors of neighbouring clips, and say what to remember of their own."""
+
+    @property
+    def span(self) -> MemorySpan:
+        """Which clips are neighbours."""
+        ...
+
+    def remembering(
+        self, scene: SceneFeatures
+    ) -> tuple[Float[Tensor, "actors dim"], tuple[Float[Tensor, "_actors ..."], ...]]:
+        """Return one feature per actor, and for each clip what to remember of its actors, without gradients."""
         ...
 
 
@@ -67,6 +84,8 @@ class SceneBoxes:
     actor_clip_index: Int[Tensor, " actors"]
     objects_xyxy_px: Float[Tensor, "objects 4"]
     object_clip_index: Int[Tensor, " objects"]
+    remembered: tuple[RememberedClip, ...] = ()
+    """Neighbouring clips, for networks with a memory of clips; without them a clip stands alone."""
 
     def __post_init__(self) -> None:
         pairs = ((self.actors_xyxy_px, self.actor_clip_index), (self.objects_xyxy_px, self.object_clip_index))
@@ -88,6 +107,8 @@ class ModelOutput:
     context: Float[Tensor, "clips channels"]
     """σ(X): the scene of each clip, its map averaged over cells."""
     actor_clip_index: Int[Tensor, " actors"]
+    to_remember: tuple[Float[Tensor, "_actors ..."], ...] = ()
+    """What to remember of the actors of each clip, without gradients; empty for networks without a memory of clips."""
 
     def of_clips(self) -> "ModelOutput":
         """Return one row per clip that has actors: for each action, the output of the actor most sure to do it.
@@ -142,14 +163,14 @@ class RelationModel(nn.Module):
 
     def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
         """Return the output for each actor. Clips of one size share a map; clips are numbered from first to last."""
-        scene = self.scene(features, boxes)
-        return self._output(self.relations(scene), scene)
+        return self.decided(self.scene(features, boxes))
 
     def decided(self, scene: SceneFeatures) -> ModelOutput:
         """Return the output for each actor of a pooled scene."""
-        return self._output(self.relations(scene), scene)
-
-    def _output(self, related: Float[Tensor, "actors dim"], scene: SceneFeatures) -> ModelOutput:
+        if isinstance(self.relations, RemembersClips):
+            related, to_remember = self.relations.remembering(scene)
+        else:
+            related, to_remember = self.relations(scene), ()
         outputs = self.head.outputs(related)
         return ModelOutput(
             outputs=outputs,
@@ -157,6 +178,7 @@ class RelationModel(nn.Module):
             features=related,
             context=scene.context_means,
             actor_clip_index=scene.actor_clip_index,
+            to_remember=to_remember,
         )
 
     def scene(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> SceneFeatures:
@@ -179,6 +201,7 @@ class RelationModel(nn.Module):
             actor_clip_index=boxes.actor_clip_index,
             objects=pooled[1],
             object_clip_index=boxes.object_clip_index,
+            remembered=boxes.remembered,
         )
 
     def _context(self, features: FeatureMaps) -> Float[Tensor, "clips channels rows cols"]:

@@ -3,8 +3,7 @@ import torch
 import torch.nn.functional as F
 from scenes import generator, scene_of
 
-from mule.core.errors import ShapeError
-from mule.rivals.networks.aia import AiaRelations, InteractionBlock, RememberedActors
+from mule.rivals.networks.aia import AiaRelations, InteractionBlock
 
 STRUCTURES = ("serial", "dense_serial", "parallel")
 
@@ -72,24 +71,6 @@ def test_dense_serial_starts_out_as_serial():
     serial.load_state_dict({k: v for k, v in dense.state_dict().items() if not k.startswith("mixture")})
     scene = scene_of([0, 0, 1], [0, 1], num_clips=2)
     torch.testing.assert_close(dense(scene), serial(scene), rtol=1e-2, atol=1e-3)
-
-
-def test_what_is_remembered_matters_only_to_its_clip():
-    aia = stirred(AiaRelations(10, width=8, has_memory=True))
-    scene = scene_of([0, 1], [], num_clips=2)
-    memory = RememberedActors(
-        torch.randn(3, 10, generator=generator()), torch.tensor([0, 0, 0]), torch.tensor([-30, 0, 30])
-    )
-    with_memory, without = aia(scene, memory), aia(scene)
-    assert not torch.allclose(with_memory[0], without[0])
-    torch.testing.assert_close(with_memory[1], without[1])
-
-
-def test_memory_beyond_its_span_is_refused():
-    aia = AiaRelations(10, width=8, has_memory=True)
-    memory = RememberedActors(torch.zeros(1, 10), torch.tensor([0]), torch.tensor([31]))
-    with pytest.raises(ShapeError, match="within 30 s"):
-        aia(scene_of([0], [], num_clips=1), memory)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

@@ -74,7 +74,20 @@ def one_thread():
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
-    "name", ["mule", "mule-literal", "slowfast", "x3d", "acar", "aia-dense-serial", "afac", "dear", "enn"]
+    "name",
+    [
+        "mule",
+        "mule-literal",
+        "slowfast",
+        "x3d",
+        "acar",
+        "acar-bank",
+        "aia",
+        "aia-dense-serial",
+        "afac",
+        "dear",
+        "enn",
+    ],
 )
 def test_a_few_clips_are_learnt_without_a_mistake(name, few_clips):
     clips, boxes, labels = few_clips

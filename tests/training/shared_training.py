@@ -38,6 +38,32 @@ def without_batch_statistics(root):
     )
 
 
+def bank_on_films(root):
+    """A system with a memory of clips, on films; no batch statistics, no dropped units."""
+    data = {"kind": "table", "num_known": 2, "num_frames": 4, "stride_frames": 1, "root": str(root)}
+    return tiny_experiment(
+        root,
+        system="acar-bank",
+        data=data,
+        backbone={"norm": "frozen"},
+        objective={"inner_steps": 1},
+        training__batch_clips=2,
+        training__epochs=3,
+    )
+
+
+def train_bank_together(rank):  # noqa: ARG001 - one call for all
+    """The memory of a process after a training in which each process saw other clips."""
+    folder = meeting_place()
+    experiment = bank_on_films(folder / "films")
+    with processes() as device:
+        parts, _ = build_parts(experiment, device=device, listener=Heard())
+        run = TrainingRun(parts, experiment.training, folder=RunFolder(folder / "two"), listener=Heard())
+        run.train()
+    assert run.memory is not None
+    return {(video, time_s): rows.tolist() for video, time_s, rows, _ in run.memory.state_dict()["clips"]}
+
+
 def train_together(rank):
     heard, folder = Heard(), meeting_place()
     progress = run_experiment(without_batch_statistics(folder / "stage"), folder / "two", listener=heard)

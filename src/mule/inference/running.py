@@ -41,10 +41,11 @@ from mule.inference.outputs import (
     write_side_outputs,
 )
 from mule.inference.sides import RowNumbers, SideBatches, read_side, side_digest
-from mule.model import MuleModel, RelationModel, SceneBoxes, looks_of
+from mule.model import ModelOutput, MuleModel, RelationModel, SceneBoxes, looks_of
 from mule.rivals.scores.outputs import LinearReadout
 from mule.training.build import LoadedRun, load_run
 from mule.training.data import Noted, labels_of, tags_of
+from mule.training.neighbours import boxes_beside, side_memory
 from mule.training.run_folder import CARD, MODEL
 from mule.training.step import evaluating, labelled_output, labels_in, scene_boxes
 
@@ -158,12 +159,14 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     num_passes = dropout_passes if has_dropout else 0
     parts: list[_Part] = []
     names: list[ClipName] = []
+    memory = side_memory(model, side.batches, device=torch.device("cpu"))
     with evaluating(model):
         for number, batch in enumerate(side.batches):
-            maps = [model.backbone(each) for each in batch.pixels]
-            part = _part(model, maps, batch, side, first_clip=len(names), of=of)
+            maps, boxes = [model.backbone(each) for each in batch.pixels], boxes_beside(batch, memory)
+            output = labelled_output(model.decide(maps, boxes), of)
+            part = _part(output, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
-                passes = _passes(run, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
+                passes = _passes(run, maps, boxes, num_passes, of=of, seed=seed + number)
                 logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
                 part = part._replace(dropped=torch.stack(logits))
             parts.append(part)
@@ -194,7 +197,7 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
             **({} if readout else {"readout": NO_READOUT}),
             **({} if num_passes else {"dropout_logits": NO_PASSES if has_dropout else NO_DROPOUT}),
         },
-        num_skipped=len(skipped),
+        num_skipped=len({clip.position for clip in skipped}),  # a side with a memory is read twice
     )
 
 
@@ -232,7 +235,7 @@ def _backbone_features(
 
 
 def _part(
-    model: MuleModel,
+    output: ModelOutput,
     maps: Sequence[FeatureMaps],
     batch: ActorBatch,
     side: SideBatches,
@@ -240,8 +243,6 @@ def _part(
     first_clip: int,
     of: LabelsOf,
 ) -> _Part:
-    boxes = scene_boxes(batch)
-    output = labelled_output(model.decide(maps, boxes), of)
     number = batch.actor_index if of == "actors" else torch.zeros_like(output.actor_clip_index)
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
@@ -249,7 +250,7 @@ def _part(
         outputs=output.outputs.clone(),
         evidence=output.evidence,
         features=output.features.clone(),
-        backbone_features=_backbone_features(maps, boxes, of),
+        backbone_features=_backbone_features(maps, scene_boxes(batch), of),
         dropped=output.outputs.new_zeros(0),
         labels=labels_in(batch, of).numpy(),
         rows=np.array(rows, dtype=np.int64),

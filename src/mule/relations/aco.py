@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import RangeError, ShapeError
 from mule.relations.maps import PUBLISHED, MapRelations, RelationSettings, SizedContext, mean_attention
+from mule.relations.remembered import RememberedClip
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class SceneFeatures:
     objects: Float[Tensor, "objects channels"]
     """O: one feature per object, in any order."""
     object_clip_index: Int[Tensor, " objects"]
+    remembered: tuple[RememberedClip, ...] = ()
+    """Neighbouring clips, for relations that attend to them."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -45,6 +48,11 @@ class SceneFeatures:
             raise ShapeError(" ".join(problems))
         self._require_known_clips("actor_clip_index", self.actor_clip_index)
         self._require_known_clips("object_clip_index", self.object_clip_index)
+        stray = [each.near_clip for each in self.remembered if not 0 <= each.near_clip < self.num_clips]
+        if stray:
+            raise RangeError(
+                f"a remembered clip must be near one of {self.num_clips} clips, from 0; got clip {stray[0]}."
+            )
 
     @property
     def num_clips(self) -> int:

@@ -257,7 +257,7 @@ class MapRelations(nn.Module):
             for alike in clips_alike(clip_index, part.clips):
                 rows = torch.isin(clip_index, alike).nonzero().squeeze(1)
                 asking_rows = rows[rows < num_asking]
-                maps = self._mapped(vectors[rows], part, clip_index[rows])
+                maps = self.mapped(vectors[rows], part, clip_index[rows])
                 table = torch.searchsorted(alike, clip_index[rows])
                 asked = Seats.of(table, len(alike))
                 asking = Seats.of(table[: len(asking_rows)], len(alike))
@@ -272,7 +272,7 @@ class MapRelations(nn.Module):
                 attention.append(SizedAttention(rows, asked, tuple(weights)))
         return related, tuple(attention)
 
-    def _mapped(
+    def mapped(
         self,
         vectors: Float[Tensor, "maps width"],
         context: SizedContext,

@@ -27,8 +27,10 @@ from mule.objective.primal_dual import Constraint, Objective
 from mule.relations.aco import FactoredRelations, GridRelations
 from mule.relations.maps import PUBLISHED, RelationSettings
 from mule.rivals.networks.acar import AcarRelations
+from mule.rivals.networks.acar_bank import AcarBankRelations
 from mule.rivals.networks.afac import AfacModel
 from mule.rivals.networks.aia import AiaRelations, Structure
+from mule.rivals.networks.aia_memory import AiaMemoryRelations
 from mule.rivals.networks.dear import DearModel, DearOutput, dear_loss
 from mule.rivals.networks.enn import DirichletHead, enn_loss
 
@@ -241,8 +243,18 @@ def acar_relations(sizes: Sizes) -> Relations:
     return AcarRelations(sizes.reduced or sizes.channels, sizes.relations)
 
 
+def acar_bank_relations(sizes: Sizes) -> Relations:
+    """Actor-context-actor relations with the maps of neighbouring clips."""
+    return AcarBankRelations(sizes.reduced or sizes.channels, sizes.relations)
+
+
+def aia_memory_relations(sizes: Sizes) -> Relations:
+    """AIA's interactions with persons, objects and memory, in its best structure."""
+    return AiaMemoryRelations(sizes.channels, width=sizes.width, dropout=min(sizes.dropout, 0.2))
+
+
 ACO_R = {"grid": grid_relations, "factored": factored_relations}
-REDUCED = (grid_relations, factored_relations, acar_relations)
+REDUCED = (grid_relations, factored_relations, acar_relations, acar_bank_relations)
 """Relations that see maps after a 1×1 convolution; AIA has its own layers for that."""
 
 LOGITS: HeadForm = partial(EvidenceHead, function="relu")
@@ -376,6 +388,16 @@ SYSTEMS: Mapping[str, System] = {
         _plain("csn", "Tran et al., ICCV 2019; RoI feature and a linear layer", without_relations, "csn"),
         _plain(
             "acar", "Pan et al., CVPR 2021; without the feature bank, which was not released", acar_relations
+        ),
+        _plain(
+            "acar-bank",
+            "Pan et al., CVPR 2021; with the feature bank, which the network fills itself",
+            acar_bank_relations,
+        ),
+        _plain(
+            "aia",
+            "Tang et al., ECCV 2020; dense serial, with the asynchronous memory",
+            aia_memory_relations,
         ),
         _plain("aia-serial", "Tang et al., ECCV 2020; without memory", aia_relations("serial")),
         _plain("aia-dense-serial", "Tang et al., ECCV 2020; without memory", aia_relations("dense_serial")),

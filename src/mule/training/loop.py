@@ -31,8 +31,10 @@ from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import worker_loss_explained
 from mule.model import ModelOutput
 from mule.objective.primal_dual import PrimalDual, StepReport
+from mule.rivals.networks.clip_memory import memory_for
 from mule.training.checkpoint import Checkpoint, Checkpoints, chance_state, seed_chance, set_chance_state
 from mule.training.monitor import Monitor, Validation, validation_of
+from mule.training.neighbours import Beside, boxes_beside, side_memory
 from mule.training.run_folder import NO_TENSORBOARD, Curves, RunFolder
 from mule.training.step import (
     Backward,
@@ -45,7 +47,6 @@ from mule.training.step import (
     freeze_norms,
     labelled_output,
     labels_in,
-    scene_boxes,
     trained_parameters,
 )
 
@@ -66,12 +67,13 @@ def validated(
     """
     outputs: list[ModelOutput] = []
     labels: list[Tensor] = []
+    memory = side_memory(model, batches, device=device, precision=precision)
     with evaluating(model):
         for batch in batches:
             if batch.num_clips:
                 here = batch.to(device)
                 with precision or nullcontext():
-                    output = model(here.pixels, scene_boxes(here))
+                    output = model(here.pixels, boxes_beside(here, memory))
                 outputs.append(labelled_output(output, labels_of))
                 labels.append(labels_in(here, labels_of))
     batches.close()
@@ -111,6 +113,7 @@ class TrainingRun:
             measures_with=parts.measures_with,
             backward=self.backward,
         )
+        self.memory = memory_for(parts.model)
         self.average: AveragedModel | None = None
         if settings.average_decay is not None:
             self.average = AveragedModel(
@@ -179,8 +182,9 @@ class TrainingRun:
         if over_ranks(float(batch.num_clips), parts.device, least=True) == 0:
             self.progress = replace(self.progress, step=step + 1, num_empty=self.progress.num_empty + 1)
             return
+        model = Beside(parts.model, batch, self.memory)
         objective = BatchObjective(
-            parts.model,
+            model,
             batch,
             parts.objective,
             progress=step / self.num_steps,
@@ -188,6 +192,7 @@ class TrainingRun:
             labels_of=parts.labels_of,
         )
         report = self.primal_dual.step(objective)
+        model.remember(loss=report.loss)
         average_buffers(parts.model)
         if self.average is not None:
             self.average.update_parameters(parts.model)
@@ -273,6 +278,7 @@ class TrainingRun:
                     "batches": self.parts.train.state_dict(),
                     "monitor": self.monitor.state_dict(),
                     "chance": states,
+                    "clip_memory": None if self.memory is None else self.memory.state_dict(),
                 },
             )
             self.checkpoints.save(checkpoint, best_step=self.progress.best_step)
@@ -310,6 +316,8 @@ class TrainingRun:
         self.primal_dual.load_state_dict(state["primal_dual"])
         self.parts.train.load_state_dict(state["batches"])
         self.monitor.load_state_dict(state["monitor"])
+        if self.memory is not None:
+            self.memory.load_state_dict(state["clip_memory"])
         self.progress = Progress(**state["progress"])
         if own_rank() < len(state["chance"]):
             set_chance_state(state["chance"][own_rank()])

@@ -1,18 +1,15 @@
-"""Asynchronous interaction aggregation (Tang et al., ECCV 2020).
+"""Asynchronous interaction aggregation (Tang et al., ECCV 2020) without its memory: actors attend to persons and objects.
 
-Actors attend to persons, objects and memory in turn.
+    block X in {P, O}:  q = actor, k = v = what it attends to;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
 
-    block X in {P, O, M}:  q = actor, k = v = what it attends to;  q + W·ReLU(LayerNorm(softmax(q·kᵀ/√d) v))
-
-`serial` chains P, O, M, P, O, M. `dense_serial` gives each block from the third on a learned mixture of all
-earlier outputs. `parallel` adds the outputs of one P, one O and one M block. Without memory there are no M
-blocks.
+`serial` chains P, O, P, O. `dense_serial` gives each block from the third on a learned mixture of all earlier outputs.
+`parallel` adds the outputs of one P and one O block. `mule.rivals.networks.aia_memory` is the whole of AIA.
 
 Differences from the released code: an empty place is never attended to (there, clips are padded with zeros
-that take part), and an actor whose clip has no objects or no memory keeps its query unchanged.
+that take part), and an actor whose clip has no objects keeps its query unchanged.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -20,28 +17,27 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mule.core.errors import RangeError, ShapeError
+from mule.core.errors import RangeError
 from mule.relations.aco import SceneFeatures
 
 Structure = Literal["serial", "dense_serial", "parallel"]
-Kind = Literal["person", "object", "memory"]
+Kind = Literal["person", "object"]
 
 EARLIER_START = (
     -5 * 2.302585092994046
 )  # softmax starts at the latest output; an earlier one has a weight of 1e-5
-MEMORY_SPAN = 61
-"""Seconds of memory, told apart by an embedding: the key time and 30 on each side."""
 
 
-@dataclass(frozen=True)
-class RememberedActors:
-    """Actors of the same video at other times, from the asynchronous memory."""
-
-    features: Float[Tensor, "remembered channels"]
-    clip_index: Int[Tensor, " remembered"]
-    """The clip of the batch that they belong to."""
-    offset_s: Int[Tensor, " remembered"]
-    """How many seconds after the clip's key time; from −30 to 30."""
+def attended(
+    query: Float[Tensor, "actors width"],
+    key: Float[Tensor, "asked width"],
+    value: Float[Tensor, "asked width"],
+    is_near: Bool[Tensor, "actors asked"],
+) -> Float[Tensor, "actors width"]:
+    """What each query is told by those near it: ReLU(LayerNorm(softmax(q·kᵀ/√d) v))."""
+    likeness = query @ key.T / query.shape[1] ** 0.5
+    weight = likeness.masked_fill(~is_near, torch.finfo(likeness.dtype).min).softmax(dim=1) * is_near
+    return F.relu(F.layer_norm(weight @ value, query.shape[1:]))
 
 
 class InteractionBlock(nn.Module):
@@ -64,14 +60,12 @@ class InteractionBlock(nn.Module):
         is_near: Bool[Tensor, "actors asked"],
     ) -> Float[Tensor, "actors width"]:
         """The query plus what it was told; an actor with nobody to ask stays as it is."""
-        likeness = self.query(asking) @ self.key(asked).T / asking.shape[1] ** 0.5
-        weight = likeness.masked_fill(~is_near, torch.finfo(likeness.dtype).min).softmax(dim=1) * is_near
-        told = F.relu(F.layer_norm(weight @ self.value(asked), asking.shape[1:]))
+        told = attended(self.query(asking), self.key(asked), self.value(asked), is_near)
         return asking + self.dropout(self.out(told)) * is_near.any(dim=1, keepdim=True)
 
 
 class AiaRelations(nn.Module):
-    """One feature per actor from its interactions with persons, objects and, if there is one, memory."""
+    """One feature per actor from its interactions with persons and objects."""
 
     def __init__(
         self,
@@ -79,40 +73,33 @@ class AiaRelations(nn.Module):
         *,
         width: int = 1024,
         structure: Structure = "dense_serial",
-        has_memory: bool = False,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        if structure not in ("serial", "dense_serial", "parallel"):
-            raise RangeError(f"structure must be serial, dense_serial or parallel; got {structure!r}.")
+        require_structure(structure)
         self.structure: Structure = structure
         self.channels = channels
         self.dim = width
-        kinds: tuple[Kind, ...] = ("person", "object", "memory") if has_memory else ("person", "object")
+        kinds: tuple[Kind, ...] = ("person", "object")
         self.kinds = kinds if structure == "parallel" else 2 * kinds
         self.reduce_query = nn.Sequential(nn.Linear(channels, width), nn.Dropout(dropout))
         self.reduce = nn.ModuleDict(
             {kind: nn.Sequential(nn.Linear(channels, width), nn.Dropout(dropout)) for kind in kinds}
         )
         self.blocks = nn.ModuleList(InteractionBlock(width, dropout=dropout) for _ in self.kinds)
-        self.offset = nn.Embedding(MEMORY_SPAN, width) if has_memory else None
         self.mixture = nn.ParameterList(
-            _mixture_start(at, width) for at in range(2, len(self.kinds)) if structure == "dense_serial"
+            mixture_start(at, width) for at in range(2, len(self.kinds)) if structure == "dense_serial"
         )
         self.person = nn.Linear(channels, width)
         self.fc1, self.fc2 = nn.Linear(width, width), nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, scene: SceneFeatures, memory: RememberedActors | None = None
-    ) -> Float[Tensor, "actors dim"]:
+    def forward(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
         """The actor's own feature plus its interactions, through two layers."""
         asked = {
-            "person": (self.reduce["person"](scene.actors), _near(scene, scene.actor_clip_index)),
-            "object": (self.reduce["object"](scene.objects), _near(scene, scene.object_clip_index)),
+            "person": (self.reduce["person"](scene.actors), near_clip(scene, scene.actor_clip_index)),
+            "object": (self.reduce["object"](scene.objects), near_clip(scene, scene.object_clip_index)),
         }
-        if self.offset is not None:
-            asked["memory"] = self._remembered(scene, memory, self.offset)
         interacted = self._interacted(self.reduce_query(scene.actors), asked)
         x = F.relu(self.fc1(self.person(scene.actors) + interacted))
         return self.dropout(F.relu(self.fc2(x)))
@@ -127,33 +114,35 @@ class AiaRelations(nn.Module):
             elif self.structure == "serial" or at == 1:
                 asking = told[-1]
             else:
-                weight = self.mixture[at - 2].softmax(dim=0)  # (earlier blocks, width)
-                asking = (weight[:, None] * torch.stack(told)).sum(dim=0)
+                asking = mixture_of(told, self.mixture[at - 2])
             told.append(block(asking, *asked[kind]))
         return torch.stack(told).sum(dim=0) if self.structure == "parallel" else told[-1]
 
-    def _remembered(
-        self, scene: SceneFeatures, memory: RememberedActors | None, offset: nn.Embedding
-    ) -> tuple[Float[Tensor, "remembered width"], Bool[Tensor, "actors remembered"]]:
-        if memory is None:
-            nobody = scene.actor_clip_index[:0]
-            memory = RememberedActors(scene.actors[:0], nobody, nobody)
-        half = MEMORY_SPAN // 2
-        if len(memory.offset_s) and int(memory.offset_s.abs().max()) > half:
-            raise ShapeError(
-                f"memory must lie within {half} s of the key time; got offsets from "
-                f"{int(memory.offset_s.min())} to {int(memory.offset_s.max())} s."
-            )
-        features = self.reduce["memory"](memory.features) + offset(memory.offset_s + half)
-        return features, _near(scene, memory.clip_index)
+
+def require_structure(structure: str) -> None:
+    """Require one of the published structures.
+
+    Raises:
+        RangeError: it is another.
+    """
+    if structure not in ("serial", "dense_serial", "parallel"):
+        raise RangeError(f"structure must be serial, dense_serial or parallel; got {structure!r}.")
 
 
-def _near(scene: SceneFeatures, clip_index: Int[Tensor, " asked"]) -> Bool[Tensor, "actors asked"]:
+def near_clip(scene: SceneFeatures, clip_index: Int[Tensor, " asked"]) -> Bool[Tensor, "actors asked"]:
     """Whether actor and asked belong to one clip."""
     return scene.actor_clip_index[:, None] == clip_index
 
 
-def _mixture_start(num_earlier: int, width: int) -> nn.Parameter:
+def mixture_start(num_earlier: int, width: int) -> nn.Parameter:
+    """Return weights, before a softmax, that start as the latest output alone, up to 1e-5."""
     start = torch.full((num_earlier, width), EARLIER_START)
     start[-1] = 0.0
     return nn.Parameter(start)
+
+
+def mixture_of(
+    told: Sequence[Float[Tensor, "actors width"]], mixture: Float[Tensor, "earlier width"]
+) -> Float[Tensor, "actors width"]:
+    """Return the mixture of all earlier outputs, channel by channel."""
+    return (mixture.softmax(dim=0)[:, None] * torch.stack(list(told))).sum(dim=0)
