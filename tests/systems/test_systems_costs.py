@@ -4,8 +4,9 @@ import pytest
 
 from mule.features.backbones.slowfast import SlowFast
 from mule.model import MuleModel
-from mule.systems.catalogue import SYSTEMS, Sizes
+from mule.systems.catalogue import SYSTEMS
 from mule.systems.costs import backbone_costs, system_costs
+from mule.systems.sizes import Sizes
 
 
 @pytest.fixture(scope="module")

@@ -111,8 +111,8 @@ class EvidenceHead(nn.Module):
       in training and stay dead, because most labels are negative.
 
     `function` is s: ``"exp"`` (the default: a missed positive keeps a full gradient), ``"softplus"``, ``"relu"``
-    (the paper's), ``"elu"`` (the released code's ELU + 1). The paper, literally:
-    ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu")``.
+    (the paper's), ``"elu"`` (the released code's ELU + 1). `bias` is the linear layer's; the released code has none. The
+    paper, literally: ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu", bias=False)``.
 
     >>> head = EvidenceHead(dim=8, num_classes=3)
     >>> evidence = head(torch.zeros(2, 8))
@@ -127,6 +127,7 @@ class EvidenceHead(nn.Module):
         *,
         parameterisation: Parameterisation = "tied",
         function: EvidenceFunction = "exp",
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if parameterisation not in ("tied", "independent"):
@@ -136,7 +137,9 @@ class EvidenceHead(nn.Module):
         self.num_classes = num_classes
         self.parameterisation: Parameterisation = parameterisation
         self.function: EvidenceFunction = function
-        self.linear = nn.Linear(dim, num_classes if parameterisation == "tied" else 2 * num_classes)
+        self.linear = nn.Linear(
+            dim, num_classes if parameterisation == "tied" else 2 * num_classes, bias=bias
+        )
 
     def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
         """Return the raw outputs h: K when tied, h⁺ then h⁻ (2K) when independent. HSIC constrains these (Eq. 4)."""

@@ -15,7 +15,8 @@ from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.pooling import FeatureMaps
 from mule.features.weights.cards import Backbone
 from mule.model import SceneBoxes
-from mule.systems.catalogue import SYSTEMS, Sizes, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import Sizes, tiny_sizes
 
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
@@ -99,7 +100,7 @@ def system_costs(*, tiny: bool = False) -> list[Cost]:
     costs: list[Cost] = []
     maps_of: dict[str, tuple[FeatureMaps, int, int]] = {}
     for system in SYSTEMS.values():
-        name = "tiny" if tiny else system.backbone
+        name = "tiny" if tiny else system.backbone or "slowfast"
         if name not in maps_of:
             maps_of[name] = _seen(name)
         maps, num_parameters, seen = maps_of[name]

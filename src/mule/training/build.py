@@ -23,7 +23,8 @@ from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone
 from mule.features.weights.loading import load_weights
 from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint
-from mule.systems.catalogue import SIZES, System, find_system
+from mule.systems.catalogue import System, find_system
+from mule.systems.sizes import SIZES
 from mule.training.checkpoint import CheckpointError, seed_chance
 from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
 from mule.training.kept_maps import KeptBatches
