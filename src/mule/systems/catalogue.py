@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
+from mule.core.defaults import BASE_RATE
 from mule.core.errors import RangeError, did_you_mean
 from mule.core.records import Evidence
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
@@ -74,6 +75,8 @@ class System:
     """The only family of backbones it is built on, where the system is that backbone; None allows any."""
     trained_as: str | None = None
     """The system with the same network, bit for bit, where this one adds a memory of the training actors."""
+    base_rate: float = BASE_RATE
+    """a of Eq. 1, in the Belief score."""
     decides_by: str | None = None
     """The novelty score that decides; None uses the default score of its evidence kind."""
 

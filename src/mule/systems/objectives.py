@@ -131,7 +131,7 @@ class Dependence:
         """Return the dependence of a network's outputs on the scene, given the labels if there are any."""
         scene, clip_index = output.context, output.actor_clip_index
         if self.within_clips:  # every actor counts as a clip of its own
-            scene = (scene.flatten(start_dim=2).mean(dim=2) if scene.ndim > 2 else scene)[clip_index]
+            scene = scene[clip_index]
             clip_index = torch.arange(len(clip_index), device=clip_index.device)
         return static_bias(
             output.outputs, scene, clip_index, given=given, estimator=self.estimator, bandwidth=self.bandwidth
