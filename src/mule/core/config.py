@@ -6,7 +6,8 @@ A file may say in tables [systems.NAME] what differs for a system, or for a row 
     system = "acar"
     training.epochs = 5
 
-The table of the chosen system applies before `--set`; the loaded experiment is flat.
+The table of the chosen system applies before `--set`, and like there an empty value ("") returns a key to its default. The
+loaded experiment is flat.
 """
 
 import difflib
@@ -94,12 +95,16 @@ WHOLE_TABLES = ("options",)
 
 
 def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with the changes of a row."""
+    """Return the content with the changes of a row; an empty value returns a key to its default."""
     merged = dict(content)
     for key, value in changes.items():
-        own = merged.get(key)
-        is_table = isinstance(own, dict) and isinstance(value, dict) and key not in WHOLE_TABLES
-        merged[key] = _merged(own, value) if is_table else value
+        if isinstance(value, dict) and key not in WHOLE_TABLES:
+            own = merged.get(key, {})
+            merged[key] = _merged(own, value) if isinstance(own, dict) else value
+        elif value == "":
+            merged.pop(key, None)
+        else:
+            merged[key] = value
     return merged
 
 

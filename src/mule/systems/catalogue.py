@@ -16,7 +16,7 @@ from mule.core.defaults import BASE_RATE
 from mule.core.errors import RangeError, did_you_mean
 from mule.core.records import Evidence
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
-from mule.features.weights.cards import BackboneName
+from mule.features.weights.card import BackboneName
 from mule.model import Head, ModelOutput, PooledActors, RelationModel, Relations
 from mule.novelty.combining import DECIDING_SCORE
 from mule.objective.primal_dual import Constraint

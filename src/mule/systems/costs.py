@@ -13,7 +13,7 @@ from mule.features.backbones.slowfast import R50_8X8, R101_8X8, SlowFast
 from mule.features.backbones.tiny import TinySlowFast
 from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.pooling import FeatureMaps
-from mule.features.weights.cards import Backbone
+from mule.features.weights.card import Backbone
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS
 from mule.systems.sizes import Sizes, tiny_sizes

@@ -19,7 +19,8 @@ from mule.core.processes import is_first, num_ranks, processes, wait_for_all
 from mule.core.records import Evidence
 from mule.core.settings import BackboneSettings, Experiment, OptimizerSettings, ScheduleSettings, TableData
 from mule.features.backbones.tiny import TinySlowFast
-from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone, find_card
+from mule.features.weights.card import NORMALISATIONS, Backbone, build_backbone
+from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_weights
 from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint

@@ -7,7 +7,8 @@ from pathlib import Path
 from mule.core.config import ConfigError, load_experiment, rows_of
 from mule.core.errors import did_you_mean
 from mule.core.settings import BackboneSettings, Experiment
-from mule.features.weights.cards import WEIGHT_CARDS, BackboneName
+from mule.features.weights.card import BackboneName
+from mule.features.weights.cards import WEIGHT_CARDS
 from mule.systems.catalogue import SYSTEMS, System, find_system
 from mule.systems.objectives import ObjectiveOptions
 from mule.systems.sizes import SIZES, HeadOptions, Sizes
