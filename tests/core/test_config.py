@@ -9,7 +9,7 @@ from mule.core.config import (
     experiment_from,
     experiment_toml,
     load_experiment,
-    rows_of,
+    systems_by_row,
 )
 from mule.core.settings import StageData, TableData
 
@@ -193,7 +193,7 @@ def test_a_row_names_its_system_replaces_options_and_clears_a_key(written):
     assert row.system == "dear"
     assert row.view.crop_px is None
     assert row.backbone.options == {"factors": (2.9, 5.0)}
-    assert rows_of(written(ROWS)) == {"dear": "dear", "dear-wide": "dear"}
+    assert systems_by_row(written(ROWS)) == {"dear": "dear", "dear-wide": "dear"}
 
 
 def test_the_resolved_file_of_a_row_is_flat(written):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mule.core.config import ConfigError, load_experiment, rows_of
+from mule.core.config import ConfigError, load_experiment, systems_by_row
 from mule.core.errors import RangeError
 from mule.features.backbones.csn import CSN
 from mule.features.backbones.slowfast import SlowFast
@@ -15,7 +15,7 @@ from mule.systems.catalogue import SYSTEMS
 from mule.training.build import build_model
 from mule.training.choosing import inner_steps_of, load_for_training, system_of
 
-ROWS = [(file, row) for file in ("ava", "charades") for row in rows_of(Path(file))]
+ROWS = [(file, row) for file in ("ava", "charades") for row in systems_by_row(Path(file))]
 KINETICS_HEAD = 400 * (2304 + 1)
 PUBLISHED = {
     "pytorchvideo_slowfast_8x8_r50": (SlowFast, 34.57e6 - KINETICS_HEAD),
@@ -38,7 +38,7 @@ def test_a_row_has_the_backbone_of_its_family_and_published_size(file, row):
     kind, num_parameters = PUBLISHED[experiment.backbone.name]
     assert type(model.backbone) is kind
     assert sum(p.numel() for p in model.backbone.parameters()) == pytest.approx(num_parameters, abs=2e4)
-    assert experiment.system == rows_of(Path(file))[row]
+    assert experiment.system == systems_by_row(Path(file))[row]
     needed = SYSTEMS[experiment.system].backbone
     assert needed in (None, find_card(experiment.backbone.name).backbone)
 
@@ -60,7 +60,7 @@ def test_a_row_warms_up_and_ends_within_its_budget(file, row):
 
 
 def test_the_tables_of_the_paper_are_complete():
-    ava, charades = rows_of(Path("ava")), rows_of(Path("charades"))
+    ava, charades = systems_by_row(Path("ava")), systems_by_row(Path("charades"))
     table_3 = {"slowfast", "acar", "acar-r101", "afac", "aia-r101", "dear", "mule", "mule-r101"}
     table_4 = {"slowfast", "x3d", "afac", "afac-csn", "csn", "dear", "mule", "mule-r101"}
     assert table_3 <= ava.keys()

@@ -73,7 +73,7 @@ def _rows(experiment: Path) -> Table:
     """The rows of an experiment file: what each is built of, and what it costs."""
     import torch
 
-    from mule.core.config import rows_of
+    from mule.core.config import systems_by_row
     from mule.systems.costs import network_cost
     from mule.training.build import build_networks
     from mule.training.choosing import load_for_training, sizes_of, system_of
@@ -84,7 +84,7 @@ def _rows(experiment: Path) -> Table:
         ("row", "clip", "params", "mult-adds", "epochs"),
     )
     table.add_column("system and backbone", overflow="fold")
-    for name in rows_of(experiment):
+    for name in systems_by_row(experiment):
         row = load_for_training(experiment, [], name)
         side = row.view.val_short_side_px or SIDE_PX
         with torch.device("meta"):

@@ -51,7 +51,7 @@ def train(
 
     To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT
     """
-    from mule.core.config import load_experiment, rows_of
+    from mule.core.config import load_experiment, systems_by_row
 
     name = experiment.stem if system is None else f"{experiment.stem}_{system}"
     run_dir = Path("runs") / name if out is None else out
@@ -62,7 +62,7 @@ def train(
     from mule.training.choosing import settled
     from mule.training.run_folder import with_default_paths
 
-    chosen = settled(loaded, settings or [], rows=rows_of(experiment))
+    chosen = settled(loaded, settings or [], rows=systems_by_row(experiment))
     with _Screen(run_dir) as screen:
         progress = run_experiment(with_default_paths(chosen), run_dir, listener=screen, resumes=resume)
         screen.finished(progress)

@@ -63,7 +63,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     return experiment_from(content, source=path.name)
 
 
-def rows_of(path: Path) -> dict[str, str]:
+def systems_by_row(path: Path) -> dict[str, str]:
     """Return the system of each row of an experiment file: of each of its tables [systems.NAME].
 
     Raises:

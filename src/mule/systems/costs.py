@@ -180,7 +180,7 @@ def _classified(network: Backbone | TinySlowFast, clips: Tensor) -> Tensor | Seq
     return features.maps if isinstance(network, TinySlowFast) else network.logits(features)
 
 
-def _normalised(network: nn.Module, clips: Tensor) -> int:
+def _normalised(network: Backbone | TinySlowFast, clips: Tensor) -> int:
     """How many numbers the batch norms of a network return."""
     counts: list[int] = []
     norms = [each for each in network.modules() if isinstance(each, nn.BatchNorm2d | nn.BatchNorm3d)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mule.core.config import ConfigError, load_experiment, rows_of
+from mule.core.config import ConfigError, load_experiment, systems_by_row
 from mule.core.errors import did_you_mean
 from mule.core.settings import BackboneSettings, Experiment
 from mule.features.weights.card import BackboneName
@@ -23,7 +23,7 @@ def load_for_training(path: Path, settings: Sequence[str] = (), system: str | No
         ConfigError: the file cannot be read, no system or row has that name, or the system cannot take a setting.
     """
     named = [] if system is None else [f"system={system}"]
-    return settled(load_experiment(path, [*settings, *named]), settings, rows=rows_of(path))
+    return settled(load_experiment(path, [*settings, *named]), settings, rows=systems_by_row(path))
 
 
 def settled(experiment: Experiment, settings: Sequence[str] = (), *, rows: Iterable[str] = ()) -> Experiment:
