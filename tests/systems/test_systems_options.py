@@ -1,12 +1,16 @@
 """What an experiment changes in a system does what it says: the loss, the constraint, the head."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from made_outputs import made_outputs
 
 from mule.core.records import Evidence
+from mule.inference.outputs import read_side_outputs, write_side_outputs
 from mule.inference.running import last_layer
+from mule.inference.score_rules import EvidenceRule
 from mule.model import ModelOutput
 from mule.objective.hsic import biased_hsic, rbf_kernel, unbiased_hsic
 from mule.systems.catalogue import find_system
@@ -90,3 +94,15 @@ def test_outputs_can_die_under_a_relu_of_two_outputs_only():
     assert tied.outputs_can_die
     assert tied.evidence == "independent"
     assert tied.pair_evidence(tied.build(tiny_sizes(8, NUM_CLASSES))) is not None
+
+
+def test_belief_takes_the_base_rate_of_the_run_and_keeps_it_on_disk(tmp_path):
+    made = made_outputs(9, seed=0, kind="independent")
+    printed = replace(made, base_rate=1.0, labels=made.labels.copy())
+    alpha, beta = made.evidence.positive + 1, made.evidence.negative + 1
+    for outputs, base_rate in ((made, 0.5), (printed, 1.0)):
+        belief = ((alpha - 2 * base_rate) / (alpha + beta)).clamp(0, 1)
+        value = EvidenceRule("Belief").novelty(outputs).value
+        torch.testing.assert_close(value, (1 - belief).prod(dim=1), rtol=1e-4, atol=1e-6)
+    write_side_outputs(printed, tmp_path, "test", key="{}")
+    assert read_side_outputs(tmp_path, "test").base_rate == 1.0
