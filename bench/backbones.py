@@ -32,7 +32,8 @@ from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, slow_frame_positions
 from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.pooling import FeatureMaps, box_features, context_map
-from mule.features.weights.cards import NORMALISATIONS, Backbone, find_card
+from mule.features.weights.card import NORMALISATIONS, Backbone
+from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_backbone
 from mule.runtime.openvino import ClipSize, CompiledBoxFeatures, CompiledNetwork, converted
 from mule.video.clips import ClipShape, clip_window

@@ -20,7 +20,8 @@ from mule.features.backbones.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
 from mule.stage.benchmark import StageSet
-from mule.systems.catalogue import SYSTEMS, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import tiny_sizes
 
 NUM_CLIPS = 64
 BATCH_CLIPS = 16
@@ -85,7 +86,7 @@ def learn(name):
     torch.manual_seed(0)
     order = np.random.default_rng(0)
     clips, system = Clips(), SYSTEMS[name]
-    build, learning_rate = BACKBONES[system.backbone]
+    build, learning_rate = BACKBONES[system.backbone or "slowfast"]
     backbone = build()
     model = MuleModel(backbone, system.build(tiny_sizes(backbone.channels, clips.labels[0].shape[1])))
     training = PrimalDual(model, torch.optim.AdamW(model.parameters(), learning_rate), system.constraints)

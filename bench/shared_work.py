@@ -22,7 +22,7 @@ from bench.backbones import seeded
 from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, Variant
 from mule.features.backbones.x3d import FACTORS, X3D
-from mule.features.weights.cards import Backbone
+from mule.features.weights.card import Backbone
 
 STEPS_FRAMES = (30, 16, 8, 4, 2)
 SMALL_PX = 32

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mule.core.records import Evidence
 from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
 from mule.objective.beta_loss import Reduction, beta_loss
-from mule.objective.hsic import Estimator, static_bias
+from mule.objective.hsic import Bandwidth, Estimator, static_bias
 from mule.objective.primal_dual import Constraint, Objective, PrimalDual, StepReport
 
 NUM_KNOWN, NUM_NOVEL, NUM_SCENES = 12, 6, 12
@@ -93,7 +93,7 @@ class Settings:
     reduction: Reduction = "mean"
     estimator: Estimator | None = None
     """None: no debiasing constraint."""
-    bandwidth: float | None = None
+    bandwidth: Bandwidth = "median"
     constraint: Constraint = field(default_factory=Constraint)
     inner_steps: int = 1
     gradient_steps: int = 600

@@ -11,7 +11,8 @@ from mule.features.pooling import FeatureMaps, box_features, context_map
 from mule.model import ModelOutput, MuleModel, PooledActors, RelationModel, SceneBoxes, looks_of, per_box
 from mule.relations.aco import FactoredRelations, GridRelations
 from mule.relations.maps import RelationSettings
-from mule.systems.catalogue import SYSTEMS, find_system, tiny_sizes
+from mule.systems.catalogue import SYSTEMS, find_system
+from mule.systems.sizes import tiny_sizes
 
 SMALL = RelationSettings(width=8, padding=1, is_downsampled=False, block_dropout=0.0)
 

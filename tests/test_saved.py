@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from mule.core.config import load_experiment
 from mule.memory.files import read_memory
-from mule.training.build import load_run
+from mule.training.build import build_model, load_run
+from mule.training.choosing import system_of
 from mule.watching.watch import watch
 
 SAVED = Path(__file__).parent / "saved"
@@ -29,6 +31,18 @@ def test_a_memory_saved_by_version_0_1_loads():
 @pytest.mark.parametrize("path", sorted((SAVED / "experiments").iterdir()), ids=lambda path: path.stem)
 def test_an_experiment_saved_with_a_run_loads(path):
     assert load_experiment(path).seed == 10
+
+
+def test_a_literal_run_saved_by_version_0_1_keeps_what_it_was_trained_with():
+    experiment = load_experiment(SAVED / "experiments" / "ava_r50.toml")
+    system = system_of(experiment)
+    with torch.device("meta"):
+        model = build_model(experiment)
+    assert model.decide.head.linear.bias is not None
+    assert system.objective.fitted.reduction == "mean"
+    assert system.base_rate == 0.5
+    assert model.backbone.variant.slow_spans_clip
+    assert experiment.objective.inner_steps == 2
 
 
 def test_a_bundle_saved_by_version_0_1_says_of_a_video_what_it_said_then():

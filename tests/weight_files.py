@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from mule.features.weights.cards import build_backbone
+from mule.features.weights.card import build_backbone
 from mule.features.weights.keymaps import KEY_MAPS, KeyMap
 
 

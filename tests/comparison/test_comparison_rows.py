@@ -116,7 +116,7 @@ def test_unequal_steps_are_refused_and_named_before_anything_is_written(root, tm
     first, second = contestants(root, "mule", "slowfast")
     steps = gradient_steps(first.experiment)
     assert steps == 1 * (8 // 4) * 1
-    longer = Contestant("longer", tiny_experiment(root, objective__inner_steps=2))
+    longer = Contestant("longer", tiny_experiment(root, system="mule", objective__inner_steps=2))
     held = Contestant("held", tiny_experiment(root, objective__inner_steps=0))
     require_equal_steps([first, second, held])
     with pytest.raises(ConfigError, match=r"got mule 2, longer 4\..*--equal time"):
@@ -166,7 +166,9 @@ def test_a_stretched_schedule_keeps_its_shape(root):
 
 def test_steps_may_be_given_to_all_rows_at_once(root):
     unequal = [
-        Contestant("twice", tiny_experiment(root, objective__inner_steps=2, training__epochs=8)),
+        Contestant(
+            "twice", tiny_experiment(root, system="mule", objective__inner_steps=2, training__epochs=8)
+        ),
         Contestant("once", tiny_experiment(root, training__epochs=3)),
     ]
     equal_now = with_steps(unequal, 12)
@@ -178,7 +180,9 @@ def test_steps_may_be_given_to_all_rows_at_once(root):
 
 def test_the_quick_form_keeps_steps_equal(root):
     whole = [
-        Contestant("twice", tiny_experiment(root, objective__inner_steps=2, training__epochs=8)),
+        Contestant(
+            "twice", tiny_experiment(root, system="mule", objective__inner_steps=2, training__epochs=8)
+        ),
         Contestant("once", tiny_experiment(root, training__epochs=16)),
     ]
     require_equal_steps(whole)

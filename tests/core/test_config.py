@@ -3,7 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from mule.core.config import ConfigError, differences, experiment_from, experiment_toml, load_experiment
+from mule.core.config import (
+    ConfigError,
+    differences,
+    experiment_from,
+    experiment_toml,
+    load_experiment,
+    systems_by_row,
+)
 from mule.core.settings import StageData, TableData
 
 SMALLEST = """
@@ -154,3 +161,51 @@ def test_where_data_lies_and_who_reads_it_is_no_difference(written):
     )
     assert isinstance(table.data, TableData)
     assert differences(first, table)["data.kind"] == ("stage", "table")
+
+
+ROWS = (
+    SMALLEST
+    + """
+[backbone.options]
+res5_stride = 1
+[view]
+crop_px = 224
+[systems.dear]
+optimizer.lr = 0.2
+[systems.dear-wide]
+system = "dear"
+view.crop_px = ""
+backbone.options = { factors = [2.9, 5.0] }
+"""
+)
+
+
+def test_the_table_of_the_chosen_system_applies_before_what_is_set(written):
+    plain, dear = (load_experiment(written(ROWS), [f"system={name}"]) for name in ("mule", "dear"))
+    assert (plain.optimizer.lr, dear.optimizer.lr) == (0.1, 0.2)
+    assert differences(plain, dear) == {"system": ("mule", "dear"), "optimizer.lr": (0.1, 0.2)}
+    assert load_experiment(written(ROWS), ["optimizer.lr=0.3", "system=dear"]).optimizer.lr == 0.3
+    assert load_experiment(written(ROWS.replace('"mule"', '"dear"', 1))) == dear
+
+
+def test_a_row_names_its_system_replaces_options_and_clears_a_key(written):
+    row = load_experiment(written(ROWS), ["system=dear-wide"])
+    assert row.system == "dear"
+    assert row.view.crop_px is None
+    assert row.backbone.options == {"factors": (2.9, 5.0)}
+    assert systems_by_row(written(ROWS)) == {"dear": "dear", "dear-wide": "dear"}
+
+
+def test_the_resolved_file_of_a_row_is_flat(written):
+    row = load_experiment(written(ROWS), ["system=dear-wide"])
+    text = experiment_toml(row)
+    assert "systems" not in text
+    assert load_experiment(written(text)) == row
+
+
+def test_keys_of_a_row_are_checked_when_it_is_chosen(written):
+    text = ROWS + "[systems.odd]\noptimizer.rate = 1.0\n"
+    with pytest.raises(ConfigError, match=r"\[optimizer\]: unknown key 'rate'"):
+        load_experiment(written(text), ["system=odd"])
+    with pytest.raises(ConfigError, match=r"systems must hold tables"):
+        load_experiment(written("systems = 3\n" + SMALLEST))

@@ -13,7 +13,8 @@ from mule.features import extraction as frozen
 from mule.features.backbones.slowfast import slow_frame_positions
 from mule.features.cache import Every, feature_key
 from mule.features.extraction import FrozenBackbone, frozen_backbone
-from mule.features.weights.cards import NORMALISATIONS, WEIGHT_CARDS
+from mule.features.weights.card import NORMALISATIONS
+from mule.features.weights.cards import WEIGHT_CARDS
 
 
 @pytest.fixture

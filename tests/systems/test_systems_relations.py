@@ -7,7 +7,8 @@ import pytest
 from mule.model import PooledActors
 from mule.relations.aco import FactoredRelations, GridRelations
 from mule.rivals.networks.acar import AcarRelations
-from mule.systems.catalogue import find_system, tiny_sizes
+from mule.systems.catalogue import find_system
+from mule.systems.sizes import tiny_sizes
 
 FORMS = {"grid": GridRelations, "factored": FactoredRelations}
 

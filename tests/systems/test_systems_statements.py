@@ -7,7 +7,8 @@ from torch import nn
 from mule.evidence.head import EvidenceHead
 from mule.features.pooling import FeatureMaps
 from mule.model import RelationModel, SceneBoxes
-from mule.systems.catalogue import SYSTEMS, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import tiny_sizes
 
 NUM_CLASSES, CHANNELS = 3, 8
 

@@ -110,7 +110,7 @@ def test_another_seed_gives_other_weights(root, finished, tmp_path):
     assert weights_of(tmp_path / "other") != weights_of(finished)
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", [name for name, each in SYSTEMS.items() if each.backbone is None])
 def test_every_system_takes_a_step_that_lowers_its_loss(root, name):
     experiment = tiny_experiment(root, system=name, objective={"inner_steps": 0}, optimizer={"lr": 1e-3})
     parts, _ = build_parts(experiment, device=CPU, listener=Heard())

@@ -1,5 +1,6 @@
 """`mule models`: every backbone and every system, and what each costs. Torch is imported when the command runs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,8 +8,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+SIDE_PX = 256
+"""Short side of a row's clip, where its experiment keeps the size of frames."""
+
 
 def models(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT]", help="Show the rows of this experiment instead, such as ava or charades."
+        ),
+    ] = None,
     stage: Annotated[
         bool,
         typer.Option("--stage", help="Show systems as trained on Stage: tiny backbone, small relations."),
@@ -16,16 +26,20 @@ def models(
 ) -> None:
     """List every backbone and system with its size and cost.
 
-    Multiply-adds are those of convolutions and matrix products for one clip of the size shown. The clip of a system
-    holds four actors and five objects.
+    Multiply-adds are those of convolutions and matrix products for one clip of the size shown, and with norms also five for
+    every number that a batch norm returns. pytorchvideo's model zoo, the source of the published numbers, counts with
+    norms, except for SlowFast R50. The clip of a system or row holds four actors and five objects.
     """
+    console = Console()
+    if experiment is not None:
+        console.print(_rows(experiment))
+        return
     from mule.systems.catalogue import SYSTEMS
     from mule.systems.costs import backbone_costs, system_costs
 
-    console = Console()
     table = _table(
         "Backbones, as classifiers of Kinetics-400; clip: frames x rows x columns",
-        ("backbone", "clip", "params", "published", "mult-adds", "published"),
+        ("backbone", "clip", "params", "published", "mult-adds", "with norms", "published"),
     )
     for cost in backbone_costs():
         table.add_row(
@@ -34,6 +48,7 @@ def models(
             f"{cost.num_parameters / 1e6:.2f} M",
             "" if cost.published_parameters_m is None else f"{cost.published_parameters_m:.2f} M",
             f"{cost.num_multiply_adds / 1e9:.2f} G",
+            f"{cost.with_norms / 1e9:.2f} G",
             "" if cost.published_multiply_adds_g is None else f"{cost.published_multiply_adds_g:.2f} G",
         )
     console.print(table)
@@ -52,6 +67,40 @@ def models(
             SYSTEMS[cost.name].source,
         )
     console.print(table)
+
+
+def _rows(experiment: Path) -> Table:
+    """The rows of an experiment file: what each is built of, and what it costs."""
+    import torch
+
+    from mule.core.config import systems_by_row
+    from mule.systems.costs import network_cost
+    from mule.training.build import build_networks
+    from mule.training.choosing import load_for_training, sizes_of, system_of
+    from mule.training.data import known_classes
+
+    table = _table(
+        f"Rows of {experiment.stem}, with the short side of validation",
+        ("row", "clip", "params", "mult-adds", "epochs"),
+    )
+    table.add_column("system and backbone", overflow="fold")
+    for name in systems_by_row(experiment):
+        row = load_for_training(experiment, [], name)
+        side = row.view.val_short_side_px or SIDE_PX
+        with torch.device("meta"):
+            _, backbone = build_networks(row)
+        sizes = sizes_of(row, channels=backbone.channels, num_classes=known_classes(row))
+        clip = (row.data.num_frames, side, side * 11 // 8)
+        cost = network_cost(name, backbone, system_of(row).build(sizes), clip)
+        table.add_row(
+            name,
+            "x".join(map(str, cost.input_size)),
+            f"{cost.num_parameters / 1e6:.1f} M",
+            f"{cost.num_multiply_adds / 1e9:.1f} G",
+            str(row.training.epochs),
+            f"{row.system} on {row.backbone.name}",
+        )
+    return table
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:

@@ -25,7 +25,10 @@ def train(
         ),
     ],
     system: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Train this system instead (see `mule models`).")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Train this system (see `mule models`) or row of the file instead."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -48,18 +51,20 @@ def train(
 
     To train in several processes: torchrun --nproc-per-node 2 --no-python mule train EXPERIMENT
     """
-    from mule.core.config import load_experiment
+    from mule.core.config import load_experiment, systems_by_row
 
     name = experiment.stem if system is None else f"{experiment.stem}_{system}"
     run_dir = Path("runs") / name if out is None else out
-    chosen = [] if system is None else [f"system={system}"]
+    named = [] if system is None else [f"system={system}"]
     # loaded first: a wrong file is reported before torch is imported
-    loaded = load_experiment(experiment, [*(settings or []), *chosen])
+    loaded = load_experiment(experiment, [*(settings or []), *named])
     from mule.training.build import run_experiment
+    from mule.training.choosing import settled
     from mule.training.run_folder import with_default_paths
 
+    chosen = settled(loaded, settings or [], rows=systems_by_row(experiment))
     with _Screen(run_dir) as screen:
-        progress = run_experiment(with_default_paths(loaded), run_dir, listener=screen, resumes=resume)
+        progress = run_experiment(with_default_paths(chosen), run_dir, listener=screen, resumes=resume)
         screen.finished(progress)
 
 

@@ -15,7 +15,7 @@ from mule.core.errors import MuleError, WeightsError, did_you_mean
 if TYPE_CHECKING:
     from mule.detection.cards import DetectorCard
     from mule.features.weights import download
-    from mule.features.weights.cards import WeightCard
+    from mule.features.weights.card import WeightCard
     from mule.features.weights.checkpoints import WeightFile
 
     Card = WeightCard | DetectorCard
@@ -98,7 +98,7 @@ def check_weights(
     from mule.detection.cards import DetectorCard
     from mule.detection.faster_rcnn import faster_rcnn_kind
     from mule.features.weights import download
-    from mule.features.weights.cards import WeightCard
+    from mule.features.weights.card import WeightCard
     from mule.features.weights.checkpoints import read_checkpoint
     from mule.features.weights.loading import fitting_cards, match_card, nearest_card
 
@@ -153,7 +153,7 @@ def find_any_card(name: str) -> "Card":
 
 
 def _print_card(card: "Card", place: Path) -> None:
-    from mule.features.weights.cards import WeightCard
+    from mule.features.weights.card import WeightCard
 
     if isinstance(card, WeightCard):
         options = ", ".join(f"{key}={value}" for key, value in card.options.items())

@@ -1,10 +1,12 @@
 """What a comparison compares: experiments from files, each under the systems asked for."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from mule.comparison.rows import Contestant
-from mule.core.config import ConfigError, load_experiment
+from mule.core.config import ConfigError
+from mule.training.choosing import load_for_training
 from mule.training.run_folder import with_absolute_paths, with_default_paths
 
 QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
@@ -14,25 +16,23 @@ QUICK = (Path("stage"), ("mule", "mule-literal", "bce-aco-r"))
 def load_contestants(
     files: Sequence[Path], settings: Sequence[str], systems: Sequence[str]
 ) -> tuple[Contestant, ...]:
-    """Load experiments, each named after its file, and after its system if `systems` names any.
+    """Load experiments, each named after its file, and after its system, or row, if `systems` names any.
 
     Raises:
         ConfigError: some files cannot be read; the message names all of them.
     """
     loaded: list[Contestant] = []
     problems: list[str] = []
-    for path in files:
+    for path, system in product(files, systems or [None]):
         try:
-            experiment = with_absolute_paths(with_default_paths(load_experiment(path, settings)))
+            experiment = load_for_training(path, settings, system)
         except ConfigError as error:
             problems.append(str(error))
             continue
-        loaded += [
-            Contestant(f"{path.stem}_{system}", experiment.model_copy(update={"system": system}))
-            for system in systems
-        ] or [Contestant(path.stem, experiment)]
+        name = path.stem if system is None else f"{path.stem}_{system}"
+        loaded.append(Contestant(name, with_absolute_paths(with_default_paths(experiment))))
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
     return tuple(loaded)
 
 

@@ -33,6 +33,7 @@ from mule.inference.running import OutputsOf
 from mule.inference.sides import VAL, keep_maps, render_sides, sides_under_test
 from mule.systems.catalogue import SYSTEMS
 from mule.training.build import run_experiment
+from mule.training.choosing import inner_steps_of
 from mule.training.data import Noted, table_sides
 from mule.training.maps import maps_key
 from mule.training.monitor import Validation
@@ -296,8 +297,7 @@ def file_stem(name: str) -> str:
 
 def gradient_steps(experiment: Experiment) -> int:
     """How many gradient steps a whole training takes."""
-    inner_steps = max(experiment.objective.inner_steps, 1)
-    return experiment.training.epochs * batches_per_epoch(experiment) * inner_steps
+    return experiment.training.epochs * batches_per_epoch(experiment) * max(inner_steps_of(experiment), 1)
 
 
 def batches_per_epoch(experiment: Experiment) -> int:

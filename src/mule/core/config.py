@@ -1,4 +1,14 @@
-"""The experiment file: one experiment is one TOML file, complete apart from the defaults in `mule.core.settings`."""
+"""The experiment file: one experiment is one TOML file, complete apart from the defaults in `mule.core.settings`.
+
+A file may say in tables [systems.NAME] what differs for a system, or for a row that names its system itself:
+
+    [systems.acar-r101]
+    system = "acar"
+    training.epochs = 5
+
+The table of the chosen system applies before `--set`, and like there an empty value ("") returns a key to its default. The
+loaded experiment is flat.
+"""
 
 import difflib
 import json
@@ -34,19 +44,68 @@ def experiment_file(name: Path) -> Path:
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Load an experiment from a file, or by the name of a packaged one, with `a.b=c` set on top of it.
 
+    `system=NAME` chooses the table [systems.NAME], if the file has one; by default the file's own `system` does.
+
     Raises:
         ConfigError: the file cannot be read, or keys or values are wrong; the message names all of them.
     """
+    content = _read(path)
+    rows = _rows(content, path)
+    named = [override for override in overrides if override.partition("=")[0].strip() == "system"]
+    for override in named:
+        _set(content, override)
+    row = content.get("system")
+    if isinstance(row, str) and row in rows:
+        content = _merged({**content, "system": row}, rows[row])
+    for override in overrides:
+        if override not in named:
+            _set(content, override)
+    return experiment_from(content, source=path.name)
+
+
+def systems_by_row(path: Path) -> dict[str, str]:
+    """Return the system of each row of an experiment file: of each of its tables [systems.NAME].
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    return {name: str(table.get("system", name)) for name, table in _rows(_read(path), path).items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(experiment_file(path).read_text(encoding="utf-8"))
+        return tomllib.loads(experiment_file(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         names = ", ".join(sorted(each.stem for each in PACKAGED.glob("*.toml")))
         raise ConfigError(
             f"{path}: must be an experiment in TOML that can be read; {os_reason(error)}. Give a file, or one of {names}."
         ) from None
-    for override in overrides:
-        _set(content, override)
-    return experiment_from(content, source=path.name)
+
+
+def _rows(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """Take the tables [systems.NAME] out of a file's content."""
+    rows = content.pop("systems", {})
+    if not isinstance(rows, dict) or not all(isinstance(each, dict) for each in rows.values()):
+        raise ConfigError(f"{path}: systems must hold tables, such as [systems.acar]; got {rows!r}.")
+    return rows
+
+
+WHOLE_TABLES = ("options",)
+"""Tables that are one value: a row that gives one replaces the whole."""
+
+
+def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content with the changes of a row; an empty value returns a key to its default."""
+    merged = dict(content)
+    for key, value in changes.items():
+        if isinstance(value, dict) and key not in WHOLE_TABLES:
+            own = merged.get(key, {})
+            merged[key] = _merged(own, value) if isinstance(own, dict) else value
+        elif value == "":
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
 
 
 def experiment_from(content: Mapping[str, Any], *, source: str) -> Experiment:

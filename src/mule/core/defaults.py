@@ -11,6 +11,8 @@ DUAL_DAMPING = 1e-4
 """δ: how strongly the multiplier is drawn back to zero."""
 INNER_STEPS = 1
 """m: optimiser steps per mini-batch."""
+BASE_RATE = 0.5
+"""a of Eq. 1: with W = 2, belief, disbelief and uncertainty sum to one."""
 
 FLIP_PROBABILITY = 0.5
 BOX_JITTER = 0.075

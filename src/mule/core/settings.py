@@ -87,6 +87,8 @@ class TableData(Settings):
     """Clips per video in validation, where actors have no time of their own."""
     draws_evenly: bool = False
     """Whether clips with rare actions are drawn more often."""
+    person_labels: Literal["best", "all"] = "best"
+    """Whose labels a detected person gets: the actor's that it overlaps most, or all actors' that it overlaps enough."""
 
 
 class ViewSettings(Settings):
@@ -118,8 +120,8 @@ class BackboneSettings(Settings):
     """A file of weights for the card, or the folder of an earlier run."""
     from_chance: bool = False
     """Whether training may start from random weights; the tiny backbone always may."""
-    options: dict[str, bool | int] = {}
-    """Arguments of the backbone that override its card, such as res5_stride."""
+    options: dict[str, bool | int | float | tuple[float, ...]] = {}
+    """Arguments of the backbone that override its card, such as res5_stride or factors."""
     norm: Literal["batch", "frozen", "synchronised"] = "batch"
     """Statistics of batch norms: of each process's batch, frozen as loaded, or of all processes (GPUs only)."""
     frozen: bool = False
@@ -143,6 +145,28 @@ class DualSettings(Settings):
     """λ⁽⁰⁾: the multiplier at the start."""
 
 
+class EvidenceSettings(Settings):
+    """The head that turns features into evidence; a key that is left out keeps the system's own statement."""
+
+    parameterisation: Literal["tied", "independent"] | None = None
+    """One signed output per action, or two: one for and one against it."""
+    function: Literal["exp", "softplus", "relu", "elu"] | None = None
+    """The function that turns outputs into evidence; elu is ELU + 1."""
+    bias: bool | None = None
+    """Whether the last layer has a bias."""
+    base_rate: Share | None = None
+    """a of Eq. 1: how much of the prior is taken off the evidence in the Belief score. The paper prints 1."""
+
+
+class PoolingSettings(Settings):
+    """RoIAlign of actors and objects; a key that is left out keeps what `sizes` says."""
+
+    samples: Annotated[int, Field(ge=0)] | None = None
+    """Samples along each side of a bin; 0 uses one per cell."""
+    aligned: bool | None = None
+    """Whether cell centres are at half a cell."""
+
+
 class ObjectiveSettings(Settings):
     """How the system's objective is minimised."""
 
@@ -152,6 +176,15 @@ class ObjectiveSettings(Settings):
     """Where the constraint that raises the multiplier is measured: in an extra forward pass after each mini-batch, as in
     the paper, or in the first pass of the next mini-batch, at no cost."""
     dual: DualSettings = DualSettings()
+    reduction: Literal["mean", "sum", "class_mean"] | None = None
+    """The loss: summed over classes with the mean over actors, summed over both, or the mean over both. By default the
+    system's own."""
+    estimator: Literal["unbiased", "biased", "cka", "debiased_cka"] | None = None
+    """How HSIC is estimated; by default as the system states."""
+    bandwidth: Literal["median", "root_dim"] | Positive | None = None
+    """σ of HSIC's kernels: by the median distance, the root of the dimension, or a number. By default the system's own."""
+    within_clips: bool | None = None
+    """Whether HSIC also compares actors of one clip; by default as the system states."""
 
 
 class OptimizerSettings(Settings):
@@ -229,6 +262,8 @@ class Experiment(Settings):
     data: Annotated[StageData | TableData, Field(discriminator="kind")]
     view: ViewSettings = ViewSettings()
     backbone: BackboneSettings = BackboneSettings()
+    pooling: PoolingSettings = PoolingSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     optimizer: OptimizerSettings
     schedule: ScheduleSettings = ScheduleSettings()

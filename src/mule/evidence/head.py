@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mule.core.defaults import BASE_RATE
 from mule.core.errors import RangeError
 from mule.core.records import Evidence, Opinion, at_least_single
 
@@ -19,7 +20,7 @@ def beta_parameters(
     return at_least_single(evidence.positive) + 1, at_least_single(evidence.negative) + 1
 
 
-def opinion_from(evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = 0.5) -> Opinion:
+def opinion_from(evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = BASE_RATE) -> Opinion:
     """Evidence divides one unit of mass between belief, disbelief and uncertainty (Eq. 1).
 
         b = (α − aW) / (α + β)      d = (β − aW) / (α + β)      u = W / (α + β)
@@ -46,7 +47,7 @@ def opinion_from(evidence: Evidence, *, prior_weight: float = 2.0, base_rate: fl
 
 
 def log_unbelieved(
-    evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = 0.5
+    evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = BASE_RATE
 ) -> Float[Tensor, "actors classes"]:
     """log(1 − b) for each action, to full precision however close belief comes to 0 or 1.
 
@@ -59,7 +60,7 @@ def log_unbelieved(
 
 
 def combined_belief(
-    evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = 0.5
+    evidence: Evidence, *, prior_weight: float = 2.0, base_rate: float = BASE_RATE
 ) -> Float[Tensor, " actors"]:
     """Belief that the actor does at least one known action: the co-multiplication b₁ ∗ … ∗ b_K (Eq. 10).
 
@@ -111,8 +112,8 @@ class EvidenceHead(nn.Module):
       in training and stay dead, because most labels are negative.
 
     `function` is s: ``"exp"`` (the default: a missed positive keeps a full gradient), ``"softplus"``, ``"relu"``
-    (the paper's), ``"elu"`` (the released code's ELU + 1). The paper, literally:
-    ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu")``.
+    (the paper's), ``"elu"`` (the released code's ELU + 1). `bias` is the linear layer's; the released code has none. The
+    paper, literally: ``EvidenceHead(dim, num_classes, parameterisation="independent", function="relu", bias=False)``.
 
     >>> head = EvidenceHead(dim=8, num_classes=3)
     >>> evidence = head(torch.zeros(2, 8))
@@ -127,6 +128,7 @@ class EvidenceHead(nn.Module):
         *,
         parameterisation: Parameterisation = "tied",
         function: EvidenceFunction = "exp",
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if parameterisation not in ("tied", "independent"):
@@ -136,7 +138,9 @@ class EvidenceHead(nn.Module):
         self.num_classes = num_classes
         self.parameterisation: Parameterisation = parameterisation
         self.function: EvidenceFunction = function
-        self.linear = nn.Linear(dim, num_classes if parameterisation == "tied" else 2 * num_classes)
+        self.linear = nn.Linear(
+            dim, num_classes if parameterisation == "tied" else 2 * num_classes, bias=bias
+        )
 
     def outputs(self, relations: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors outputs"]:
         """Return the raw outputs h: K when tied, h⁺ then h⁻ (2K) when independent. HSIC constrains these (Eq. 4)."""

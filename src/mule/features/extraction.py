@@ -31,7 +31,7 @@ from mule.features.cache import (
 )
 from mule.features.feature_files import VideoFeatures
 from mule.features.pooling import FeatureMaps, context_map
-from mule.features.weights.cards import BACKBONES, NORMALISATIONS, WeightCard
+from mule.features.weights.card import BACKBONES, NORMALISATIONS, WeightCard
 from mule.features.weights.checkpoints import read_checkpoint
 from mule.features.weights.loading import fitting_cards, load_backbone
 from mule.video.clips import ClipShape, clip_windows

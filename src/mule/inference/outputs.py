@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mule.core.defaults import BASE_RATE
 from mule.core.files import write_file
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
@@ -59,6 +60,8 @@ class SideOutputs:
     """Clips that could not be read."""
     tags: tuple[str, ...] = ()
     """Taught labels that are no actions, such as a viewpoint; novelty ignores them."""
+    base_rate: float = BASE_RATE
+    """a of Eq. 1, in the Belief score."""
 
     @property
     def num_actors(self) -> int:
@@ -180,6 +183,7 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
         "format": OUTPUTS_FORMAT,
         "key": key,
         "kind": outputs.kind,
+        "base_rate": outputs.base_rate,
         "classes": outputs.classes,
         "all_classes": outputs.truth.classes,
         "videos": [name.video for name in outputs.clip_names],
@@ -248,4 +252,5 @@ def _outputs(names: dict[str, Any], tensors: dict[str, Tensor]) -> SideOutputs:
         clip_index=column("clip_index"),
         not_stored=names["not_stored"],
         num_skipped=names["num_skipped"],
+        base_rate=names.get("base_rate", BASE_RATE),  # not in files of version 0.1
     )

@@ -180,6 +180,7 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     return SideOutputs(
         classes=run.classes,
         kind=system.evidence,
+        base_rate=system.base_rate,
         outputs=torch.cat([part.outputs for part in parts]),
         evidence=Evidence(
             torch.cat([part.evidence.positive.float() for part in parts]),
@@ -205,7 +206,8 @@ def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | No
     """Return a network's last linear layer with one logit per action; None if it has no such layer."""
     if linear is None:
         return None
-    layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1)
+    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    layer = torch.cat([linear.weight.detach(), bias.detach()[:, None]], dim=1)
     joined = one_logit_per_action(layer.T, num_classes).T
     return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())
 

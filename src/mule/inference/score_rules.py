@@ -15,7 +15,7 @@ from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, fisher_name, fisher_statistic
-from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind
+from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind, belief_novelty
 from mule.rivals.networks.enn import dirichlet_vacuity_novelty
 from mule.rivals.scores.by_name import SCORE_BY_NAME, ScoreName
 from mule.rivals.scores.outputs import Need, OutputScore
@@ -145,6 +145,8 @@ class EvidenceRule:
             MissingOutputs: the score does not apply to this network; the message says why.
         """
         _require_meaning(self.name, outputs)
+        if self.name == "Belief":
+            return belief_novelty(outputs.evidence, base_rate=outputs.base_rate)
         return EVIDENCE_SCORES[self.name](outputs.evidence)
 
 

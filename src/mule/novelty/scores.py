@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from mule.core.defaults import BASE_RATE
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.core.records import Evidence, Novelty, at_least_single
 from mule.evidence.head import log_unbelieved
@@ -87,7 +88,7 @@ def combined_evidence_novelty(evidence: Evidence) -> Novelty:
     return Novelty(value=prior / (prior + total), rank=-total)
 
 
-def belief_novelty(evidence: Evidence, *, base_rate: float = 0.5) -> Novelty:
+def belief_novelty(evidence: Evidence, *, base_rate: float = BASE_RATE) -> Novelty:
     """Return Belief: an actor is novel if no known action is believed, 1 − b₁ ∗ … ∗ b_K = Π(1 − b) (Eq. 10).
 
     A base rate of 1, as printed, ignores evidence below one (see `opinion_from`).

@@ -18,6 +18,8 @@ from mule.core.errors import NotFinite, RangeError, ShapeError, TooFewActors
 from mule.core.processes import gather_actors, gather_groups
 
 Estimator = Literal["unbiased", "biased", "cka", "debiased_cka"]
+Bandwidth = float | Literal["median", "root_dim"]
+"""σ of both kernels: a number, `median_bandwidth` of each view, or the root of each view's dimension (the released code)."""
 Groups = Int[Tensor, " actors"]
 Scalar = Float[Tensor, ""]
 
@@ -289,7 +291,7 @@ def static_bias(
     *,
     given: Shaped[Tensor, "actors classes"] | None = None,
     estimator: Estimator = "unbiased",
-    bandwidth: float | None = None,
+    bandwidth: Bandwidth = "median",
 ) -> Scalar | None:
     """Return how far the outputs for an actor depend on the scene behind it: g(θ) = HSIC(h, σ(X)) (Eq. 4).
 
@@ -321,8 +323,15 @@ def static_bias(
     is_of_clips = estimator in OF_CLIPS
     if (len(groups.unique()) < FEWEST_CLIPS) if is_of_clips else (len(groups) < FEWEST_ACTORS):
         return None
-    kernel_outputs = rbf_kernel(outputs, bandwidth=bandwidth, groups=groups)
-    kernel_scene = rbf_kernel(scene, bandwidth=bandwidth, groups=groups)
+    kernel_outputs = rbf_kernel(outputs, bandwidth=_sigma(bandwidth, outputs), groups=groups)
+    kernel_scene = rbf_kernel(scene, bandwidth=_sigma(bandwidth, scene), groups=groups)
     if is_of_clips:
         return OF_CLIPS[estimator](kernel_outputs, kernel_scene, groups=groups)
     return OF_ALL_PAIRS[estimator](kernel_outputs, kernel_scene)
+
+
+def _sigma(bandwidth: Bandwidth, view: Float[Tensor, "actors dim"]) -> float | None:
+    """σ of the kernel of a view; None for the median."""
+    if isinstance(bandwidth, str):
+        return view.shape[1] ** 0.5 if bandwidth == "root_dim" else None
+    return bandwidth

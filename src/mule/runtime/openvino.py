@@ -35,7 +35,7 @@ from mule.core.errors import MuleError, NotFinite, RangeError, ShapeError
 from mule.features.backbones.slowfast import SlowFast, Stem, slow_frame_positions
 from mule.features.extraction import FrozenBackbone
 from mule.features.pooling import DETECTION_HEAD, FeatureMaps, RoiSampling, context_map
-from mule.features.weights.cards import Backbone
+from mule.features.weights.card import Backbone
 
 TEMPORAL_AXIS = 2
 

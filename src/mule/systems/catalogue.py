@@ -10,22 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, cast
 
-import torch.nn.functional as F
-from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from mule.core.defaults import BASE_RATE
 from mule.core.errors import RangeError, did_you_mean
 from mule.core.records import Evidence
-from mule.evidence.head import EvidenceHead
-from mule.features.pooling import DETECTION_HEAD, RoiSampling
+from mule.evidence.head import EvidenceFunction, EvidenceHead, Parameterisation
+from mule.features.weights.card import BackboneName
 from mule.model import Head, ModelOutput, PooledActors, RelationModel, Relations
 from mule.novelty.combining import DECIDING_SCORE
-from mule.objective.beta_loss import beta_loss, reduce_over_actors
-from mule.objective.contrast import contrast_loss
-from mule.objective.hsic import static_bias
-from mule.objective.primal_dual import Constraint, Objective
+from mule.objective.primal_dual import Constraint
 from mule.relations.aco import FactoredRelations, GridRelations
-from mule.relations.maps import PUBLISHED, RelationSettings
 from mule.rivals.networks.acar import AcarRelations
 from mule.rivals.networks.acar_bank import AcarBankRelations
 from mule.rivals.networks.afac import AfacModel
@@ -33,10 +28,17 @@ from mule.rivals.networks.aia import AiaRelations, Structure
 from mule.rivals.networks.aia_memory import AiaMemoryRelations
 from mule.rivals.networks.dear import DearModel, DearOutput, dear_loss
 from mule.rivals.networks.enn import DirichletHead, enn_loss
-
-Targets = Shaped[Tensor, "actors classes"]
-SystemObjective = Callable[[ModelOutput, Targets, float], Objective]
-"""Returns loss and constraints from a network's output, the targets, and the share of training that is done."""
+from mule.systems.objectives import (
+    STATIC_BIAS,
+    Contrasted,
+    Debiased,
+    Fitted,
+    ObjectiveOptions,
+    OwnLoss,
+    SystemObjective,
+    Targets,
+)
+from mule.systems.sizes import HeadOptions, Sizes
 
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 """Where a network's evidence comes from:
@@ -46,120 +48,10 @@ EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 * ``"dirichlet"``: one Dirichlet shared by all actions;
 * ``"read"``: no evidence is learned; it is read off the logits of a sigmoid.
 """
-HeadForm = Callable[[int, int], Head]
-"""Makes a head from the length of a feature and the number of classes."""
+HeadForm = Callable[..., Head]
+"""Makes a head from the length of a feature, the number of classes, and the given `HeadOptions`."""
 FeatureLayer = Literal["head.linear", "linear"]
 """The path, within a network, of the linear layer that turns an actor's feature into outputs."""
-
-STATIC_BIAS = "static_bias"
-CONTRAST_WEIGHT = 0.5
-
-
-def binary_cross_entropy(output: ModelOutput, targets: Targets) -> Float[Tensor, ""]:
-    """Sigmoid cross-entropy of each action, summed over classes, mean over actors."""
-    per_class = F.binary_cross_entropy_with_logits(
-        output.outputs, targets.to(output.outputs), reduction="none"
-    )
-    return reduce_over_actors(per_class.sum(dim=-1), "mean")
-
-
-def minimise_bce(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    """Minimise sigmoid cross-entropy, without constraints."""
-    return Objective(binary_cross_entropy(output, targets))
-
-
-def minimise_beta(output: ModelOutput, targets: Targets, _: float) -> Objective:
-    """Minimise the Beta loss, without constraints."""
-    return Objective(beta_loss(output.evidence, targets))
-
-
-def minimise_enn(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    """Minimise ENN's loss."""
-    return Objective(enn_loss(output, targets, progress=progress))
-
-
-def minimise_dear(output: ModelOutput, targets: Targets, progress: float) -> Objective:
-    """Minimise DEAR's loss."""
-    return Objective(dear_loss(cast(DearOutput, output), targets, progress=progress))
-
-
-@dataclass(frozen=True)
-class Debiased:
-    """Minimise the Beta loss, or cross-entropy, subject to HSIC(h, σ(X)) ≤ γ (Eq. 4 and 5)."""
-
-    of_logits: bool = False
-    """Whether the loss is sigmoid cross-entropy instead of the Beta loss."""
-    given_labels: bool = False
-    """Whether the constraint is on h given the actor's labels (`static_bias`)."""
-
-    def __call__(self, output: ModelOutput, targets: Targets, _: float) -> Objective:
-        """Return the loss and the value of the constraint."""
-        given = targets if self.given_labels else None
-        bias = static_bias(output.outputs, output.context, output.actor_clip_index, given=given)
-        loss = (
-            binary_cross_entropy(output, targets) if self.of_logits else beta_loss(output.evidence, targets)
-        )
-        return Objective(loss, {STATIC_BIAS: bias})
-
-
-@dataclass(frozen=True)
-class Contrasted:
-    """Minimise an objective and, in addition, draw together the features of actors that share actions."""
-
-    objective: SystemObjective
-
-    def __call__(self, output: ModelOutput, targets: Targets, progress: float) -> Objective:
-        """Return the objective with the contrastive loss added."""
-        own = self.objective(output, targets, progress)
-        return replace(own, loss=own.loss + CONTRAST_WEIGHT * contrast_loss(output.features, targets))
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of everything after the backbone; the defaults are the published ones."""
-
-    channels: int
-    """Channels of the backbone's maps, all pathways together."""
-    num_classes: int
-    reduced: int | None = 1024
-    """Channels after the 1×1 convolution that precedes relations; None leaves the convolution out."""
-    relations: RelationSettings = PUBLISHED
-    width: int = 1024
-    """Width of AIA's layers; AFAC and DEAR's branches have half of it."""
-    dropout: float = 0.5
-    """Dropout probability before the last layer of rivals without relations."""
-    sampling: RoiSampling = DETECTION_HEAD
-    aco_r: Literal["grid", "factored"] | None = None
-    """The form of actor-context-object relations, in systems that have them; None keeps each system's own."""
-
-
-def tiny_sizes(channels: int, num_classes: int) -> Sizes:
-    """Return sizes for the rendered benchmark, whose maps have 12 × 16 cells."""
-    relations = RelationSettings(width=32, padding=1, is_downsampled=False, block_dropout=0.0)
-    return Sizes(
-        channels, num_classes, reduced=None, relations=relations, width=64, dropout=0.1,
-        sampling=RoiSampling(bins=4, samples=2),
-    )  # fmt: skip
-
-
-def small_sizes(channels: int, num_classes: int) -> Sizes:
-    """Return sizes for about a hundred clips with a frozen backbone: as tiny, with dropout 0.5."""
-    tiny = tiny_sizes(channels, num_classes)
-    return replace(tiny, relations=replace(tiny.relations, dropout=0.5), dropout=0.5)
-
-
-def medium_sizes(channels: int, num_classes: int) -> Sizes:
-    """Return sizes for several hundred clips with a frozen backbone: as small, three times as wide, down-sampled."""
-    small = small_sizes(channels, num_classes)
-    return replace(small, relations=replace(small.relations, width=96, is_downsampled=True))
-
-
-SIZES: Mapping[str, Callable[[int, int], Sizes]] = {
-    "published": Sizes,
-    "tiny": tiny_sizes,
-    "small": small_sizes,
-    "medium": medium_sizes,
-}
 
 
 @dataclass(frozen=True)
@@ -173,16 +65,20 @@ class System:
     """Builds a module that turns feature maps and boxes into a `ModelOutput`."""
     objective: SystemObjective
     evidence: EvidenceKind
+    function: EvidenceFunction = "relu"
+    """The function that turns outputs into Beta evidence, or by which it is read off logits."""
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     readout: FeatureLayer | None = "head.linear"
     """The last linear layer; None where each action has a feature of its own."""
     pools_once: bool = True
     """Whether the network is a `RelationModel`, which drops no units before or during pooling. Passes with dropout then
     share one pooled scene."""
-    backbone: str = "slowfast"
-    """The backbone it was published with."""
+    backbone: BackboneName | None = None
+    """The only family of backbones it is built on, where the system is that backbone; None allows any."""
     trained_as: str | None = None
     """The system with the same network, bit for bit, where this one adds a memory of the training actors."""
+    base_rate: float = BASE_RATE
+    """a of Eq. 1, in the Belief score."""
     decides_by: str | None = None
     """The novelty score that decides; None uses the default score of its evidence kind."""
 
@@ -199,7 +95,41 @@ class System:
     @property
     def outputs_can_die(self) -> bool:
         """Whether outputs pass a ReLU that can leave them without a gradient: the paper's two outputs per action do."""
-        return self.evidence == "independent"
+        return self.evidence == "independent" and self.function == "relu"
+
+    @property
+    def takes_one_step(self) -> bool:
+        """Whether training takes one optimiser step per batch: without a constraint there is no dual step to average for."""
+        return not self.constraints
+
+    def adapted(self, head: HeadOptions, objective: ObjectiveOptions) -> "System":
+        """Return the system with what an experiment changes in its head and its objective.
+
+        Raises:
+            RangeError: the system does not have what is to be changed; the message names the key.
+        """
+        given = head.given()
+        if given and (self.evidence == "dirichlet" or not self.pools_once):
+            raise RangeError(
+                f"evidence.{next(iter(given))} must not be set: {self.name} has a head of its own. Remove it, or choose "
+                "another system."
+            )
+        if head.parameterisation is not None and not self.learns_evidence:
+            raise RangeError(
+                f"evidence.parameterisation must not be set: {self.name} has one logit per action. Remove it, or choose "
+                "a system that learns evidence."
+            )
+        try:
+            altered = self.objective.altered(objective)
+        except RangeError as error:
+            raise RangeError(f"system {self.name}: {error}") from None
+        return replace(
+            self,
+            build=partial(_built, self.build, head) if given else self.build,
+            objective=altered,
+            evidence=head.parameterisation or self.evidence,
+            function=head.function or self.function,
+        )
 
     def readout_layer(self, network: nn.Module) -> nn.Linear | None:
         """Return the last linear layer of a network that `build` made, if all actions share one feature."""
@@ -208,6 +138,10 @@ class System:
     def pair_evidence(self, network: nn.Module) -> Callable[[Tensor], Evidence] | None:
         """Return how the network turns two outputs per action into evidence; None where an action has one logit."""
         return cast(RelationModel, network).head.evidence_from if self.evidence == "independent" else None
+
+
+def _built(build: Callable[[Sizes], nn.Module], head: HeadOptions, sizes: Sizes) -> nn.Module:
+    return build(replace(sizes, head=head))
 
 
 def find_system(name: str) -> System:
@@ -259,9 +193,6 @@ REDUCED = (grid_relations, factored_relations, acar_relations, acar_bank_relatio
 
 LOGITS: HeadForm = partial(EvidenceHead, function="relu")
 """One logit per action; evidence is read off it as ReLU(h) and ReLU(−h), the paper's rule for rivals."""
-TIED_EXP: HeadForm = EvidenceHead
-LITERAL: HeadForm = partial(EvidenceHead, parameterisation="independent", function="relu")
-"""The head as printed: two ReLU outputs per action."""
 
 
 def aia_relations(structure: Structure) -> Callable[[Sizes], Relations]:
@@ -278,7 +209,7 @@ def _relation_model(relations: Callable[[Sizes], Relations], head: HeadForm) -> 
     def build(sizes: Sizes) -> nn.Module:
         chosen = ACO_R[sizes.aco_r] if sizes.aco_r and relations in ACO_R.values() else relations
         related = chosen(sizes)
-        outputs = head(related.dim, sizes.num_classes)
+        outputs = head(related.dim, sizes.num_classes, **sizes.head.given())
         reduction = None
         if relations in REDUCED and sizes.reduced is not None:
             reduction = nn.Conv2d(sizes.channels, sizes.reduced, 1, bias=False)
@@ -307,25 +238,37 @@ def _dear_model(sizes: Sizes, *, sees_time: bool) -> nn.Module:
 
 def _dear(name: str, source: str, *, sees_time: bool) -> System:
     build = partial(_dear_model, sees_time=sees_time)
-    return System(name, source, build, minimise_dear, "dirichlet", readout="linear", pools_once=False)
+    return System(name, source, build, OwnLoss(_dear_loss), "dirichlet", readout="linear", pools_once=False)
+
+
+def _dear_loss(output: ModelOutput, targets: Targets, progress: float) -> Tensor:
+    return dear_loss(cast(DearOutput, output), targets, progress=progress)
+
+
+def _enn_loss(output: ModelOutput, targets: Targets, progress: float) -> Tensor:
+    return enn_loss(output, targets, progress=progress)
 
 
 _M_EDC = {STATIC_BIAS: Constraint()}
 _PAPER = "Zhao et al., CVPR 2023"
 
 
-def _mule(name: str, reading: str, head: HeadForm, evidence: EvidenceKind) -> list[System]:
+def _mule(name: str, reading: str, evidence: Parameterisation, function: EvidenceFunction) -> list[System]:
     """A variant of MULE, and the same without each of its parts (Table 2)."""
+    head = partial(EvidenceHead, parameterisation=evidence, function=function)
     whole, alone = _relation_model(grid_relations, head), _relation_model(without_relations, head)
     sigmoid = _relation_model(grid_relations, LOGITS)
     source, row = f"{_PAPER}; {reading}", f"{_PAPER}; {reading}, Table 2"
-    beta, bce = Debiased(), Debiased(of_logits=True)
+    beta, bce = Debiased(), Debiased(Fitted(of_logits=True))
     return [
-        System(name, source, whole, beta, evidence, _M_EDC),
-        System(f"{name}-without-aco-r", row, alone, beta, evidence, _M_EDC),
-        System(f"{name}-without-beta-enn", f"{row}: BCE, evidence = ReLU(h)", sigmoid, bce, "read", _M_EDC),
-        System(f"{name}-without-m-edc", row, whole, minimise_beta, evidence),
-    ]
+        System(name, source, whole, beta, evidence, function, _M_EDC),
+        System(f"{name}-without-aco-r", row, alone, beta, evidence, function, _M_EDC),
+        System(
+            f"{name}-without-beta-enn", f"{row}: BCE, evidence = ReLU(h)", sigmoid, bce, "read",
+            constraints=_M_EDC,
+        ),
+        System(f"{name}-without-m-edc", row, whole, Fitted(), evidence, function),
+    ]  # fmt: skip
 
 
 def with_memory(network: System) -> System:
@@ -345,7 +288,7 @@ def _given_labels(network: System) -> System:
         network,
         name=f"{network.name}-given-labels",
         source=f"{network.name}, debiased given the labels",
-        objective=Debiased(of_logits=not network.learns_evidence, given_labels=True),
+        objective=Debiased(Fitted(of_logits=not network.learns_evidence), given_labels=True),
         constraints=_M_EDC,
     )
 
@@ -358,12 +301,13 @@ def _contrasted(network: System) -> System:
 
 
 def _plain(
-    name: str, source: str, relations: Callable[[Sizes], Relations], backbone: str = "slowfast"
+    name: str, source: str, relations: Callable[[Sizes], Relations], backbone: BackboneName | None = None
 ) -> System:
-    return System(name, source, _relation_model(relations, LOGITS), minimise_bce, "read", backbone=backbone)
+    build = _relation_model(relations, LOGITS)
+    return System(name, source, build, Fitted(of_logits=True), "read", backbone=backbone)
 
 
-_MULE = _mule("mule", "tied exponential evidence", TIED_EXP, "tied")
+_MULE = _mule("mule", "tied exponential evidence", "tied", "exp")
 _BCE = _plain("bce-aco-r", "sigmoid and BCE on ACO-R, the twin of MULE without evidence", grid_relations)
 _VARIANTS = (
     _given_labels(_MULE[0]),
@@ -377,7 +321,7 @@ SYSTEMS: Mapping[str, System] = {
     system.name: system
     for system in (
         *_MULE,
-        *_mule("mule-literal", "as printed", LITERAL, "independent"),
+        *_mule("mule-literal", "two ReLU outputs per action, as printed", "independent", "relu"),
         _BCE,
         *_VARIANTS,
         *map(with_memory, (_MULE[0], _BCE, *_VARIANTS)),
@@ -406,7 +350,7 @@ SYSTEMS: Mapping[str, System] = {
             "afac",
             "Zhang et al., CVPR 2021; re-implemented",
             _afac,
-            minimise_bce,
+            Fitted(of_logits=True),
             "read",
             readout=None,
             pools_once=False,
@@ -414,7 +358,11 @@ SYSTEMS: Mapping[str, System] = {
         _dear("dear", "Bao et al., ICCV 2021; on the bounding volume of each actor", sees_time=True),
         _dear("dear-pooled", "Bao et al., ICCV 2021; on the pooled actor feature", sees_time=False),
         System(
-            "enn", "Sensoy et al., NeurIPS 2018; on the pooled actor feature", _ENN, minimise_enn, "dirichlet"
+            "enn",
+            "Sensoy et al., NeurIPS 2018; on the pooled actor feature",
+            _ENN,
+            OwnLoss(_enn_loss),
+            "dirichlet",
         ),
     )
 }

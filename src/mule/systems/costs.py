@@ -1,4 +1,8 @@
-"""The cost of a network: parameters and multiply-adds of one clip, counted here and as published."""
+"""The cost of a network: parameters and multiply-adds of one clip, counted here and as published.
+
+Counted are convolutions and matrix products, as in the published number of SlowFast R50. The other numbers of pytorchvideo's
+model zoo are larger by five for every number that a batch norm returns: its counter counts five operations there.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +17,15 @@ from mule.features.backbones.slowfast import R50_8X8, R101_8X8, SlowFast
 from mule.features.backbones.tiny import TinySlowFast
 from mule.features.backbones.x3d import FACTORS, X3D
 from mule.features.pooling import FeatureMaps
-from mule.features.weights.cards import Backbone
+from mule.features.weights.card import Backbone
 from mule.model import SceneBoxes
-from mule.systems.catalogue import SYSTEMS, Sizes, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import Sizes, tiny_sizes
 
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
+NORM_OPERATIONS = 5
+"""Operations for each number that a batch norm returns, where they are counted."""
 NUM_ACTORS, NUM_OBJECTS = 4, 5
 """Actors and objects in the clip whose multiply-adds are counted."""
 
@@ -31,8 +38,16 @@ class Cost:
     input_size: tuple[int, int, int]
     num_parameters: int
     num_multiply_adds: int
+    """Of convolutions and matrix products."""
+    num_normalised: int = 0
+    """Numbers that batch norms return."""
     published_parameters_m: float | None = None
     published_multiply_adds_g: float | None = None
+
+    @property
+    def with_norms(self) -> int:
+        """Multiply-adds with those of batch norms, as pytorchvideo's model zoo counts them."""
+        return self.num_multiply_adds + NORM_OPERATIONS * self.num_normalised
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,15 @@ def backbone_costs() -> list[Cost]:
             clips = torch.empty(1, 3, *row.input_size)
         count = _multiply_adds(lambda network=network, clips=clips: _classified(network, clips))
         costs.append(
-            Cost(row.name, row.input_size, _parameters(network), count, row.parameters_m, row.multiply_adds_g)
+            Cost(
+                row.name,
+                row.input_size,
+                _parameters(network),
+                count,
+                _normalised(network, clips),
+                row.parameters_m,
+                row.multiply_adds_g,
+            )
         )
     return costs
 
@@ -99,7 +122,7 @@ def system_costs(*, tiny: bool = False) -> list[Cost]:
     costs: list[Cost] = []
     maps_of: dict[str, tuple[FeatureMaps, int, int]] = {}
     for system in SYSTEMS.values():
-        name = "tiny" if tiny else system.backbone
+        name = "tiny" if tiny else system.backbone or "slowfast"
         if name not in maps_of:
             maps_of[name] = _seen(name)
         maps, num_parameters, seen = maps_of[name]
@@ -108,19 +131,33 @@ def system_costs(*, tiny: bool = False) -> list[Cost]:
             if tiny
             else Sizes(maps.channels, AVA_KNOWN_CLASSES)
         )
-        model = system.build(sizes).eval()
-        input_size = INPUT_SIZES[name]
-        boxes = _some_boxes(input_size)
-        decided = _multiply_adds(lambda model=model, maps=maps, boxes=boxes: model([maps], boxes))
-        costs.append(Cost(system.name, input_size, num_parameters + _parameters(model), seen + decided))
+        model, input_size = system.build(sizes).eval(), INPUT_SIZES[name]
+        cost = num_parameters + _parameters(model), seen + _decided(model, maps, input_size)
+        costs.append(Cost(system.name, input_size, *cost))
     return costs
 
 
+def network_cost(name: str, backbone: nn.Module, decide: nn.Module, input_size: tuple[int, int, int]) -> Cost:
+    """Return the cost of a backbone, on the meta device, and the network after it, for a clip as in `system_costs`."""
+    maps, num_parameters, seen = _seen_by(backbone.eval(), input_size)
+    decided = _decided(decide.eval(), maps, input_size)
+    return Cost(name, input_size, num_parameters + _parameters(decide), seen + decided)
+
+
+def _decided(decide: nn.Module, maps: FeatureMaps, input_size: tuple[int, int, int]) -> int:
+    boxes = _some_boxes(input_size)
+    return _multiply_adds(lambda: decide([maps], boxes))
+
+
 def _seen(name: str) -> tuple[FeatureMaps, int, int]:
-    """Return zero maps of the backbone's shape, its parameters, and its multiply-adds."""
     with torch.device("meta"):
         backbone = DETECTION_BACKBONES[name]().eval()
-        clips = torch.empty(1, 3, *INPUT_SIZES[name])
+    return _seen_by(backbone, INPUT_SIZES[name])
+
+
+def _seen_by(backbone: nn.Module, input_size: tuple[int, int, int]) -> tuple[FeatureMaps, int, int]:
+    """Return zero maps of the backbone's shape, its parameters, and its multiply-adds."""
+    clips = torch.empty(1, 3, *input_size, device="meta")
     maps = backbone(clips)
     # RoIAlign's work depends on where boxes are, so what follows runs on real tensors
     zeros = FeatureMaps(tuple(torch.zeros(each.shape) for each in maps.maps), maps.stride)
@@ -141,6 +178,18 @@ def _some_boxes(input_size: tuple[int, int, int]) -> SceneBoxes:
 def _classified(network: Backbone | TinySlowFast, clips: Tensor) -> Tensor | Sequence[Tensor]:
     features = network(clips)
     return features.maps if isinstance(network, TinySlowFast) else network.logits(features)
+
+
+def _normalised(network: Backbone | TinySlowFast, clips: Tensor) -> int:
+    """How many numbers the batch norms of a network return."""
+    counts: list[int] = []
+    norms = [each for each in network.modules() if isinstance(each, nn.BatchNorm2d | nn.BatchNorm3d)]
+    hooks = [each.register_forward_hook(lambda _, __, out: counts.append(out.numel())) for each in norms]
+    with torch.no_grad():
+        _classified(network, clips)
+    for hook in hooks:
+        hook.remove()
+    return sum(counts)
 
 
 def _multiply_adds(run: Callable[[], object]) -> int:

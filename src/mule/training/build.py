@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,12 +19,14 @@ from mule.core.processes import is_first, num_ranks, processes, wait_for_all
 from mule.core.records import Evidence
 from mule.core.settings import BackboneSettings, Experiment, OptimizerSettings, ScheduleSettings, TableData
 from mule.features.backbones.tiny import TinySlowFast
-from mule.features.weights.cards import NORMALISATIONS, Backbone, build_backbone, find_card
+from mule.features.weights.card import NORMALISATIONS, Backbone, build_backbone
+from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_weights
 from mule.model import FrozenBackboneMaps, KeptMaps, MuleModel
 from mule.objective.primal_dual import Constraint
-from mule.systems.catalogue import SIZES, System, find_system
+from mule.systems.catalogue import System
 from mule.training.checkpoint import CheckpointError, seed_chance
+from mule.training.choosing import inner_steps_of, require_family, settled, sizes_of, system_of
 from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
@@ -51,7 +53,7 @@ class LoadedRun(NamedTuple):
     @property
     def system(self) -> System:
         """What the recogniser states about itself."""
-        return find_system(self.experiment.system)
+        return system_of(self.experiment)
 
     @property
     def pair_evidence(self) -> Callable[[Tensor], Evidence] | None:
@@ -81,7 +83,7 @@ def run_experiment(
         TrainingStopped: training cannot continue; the message says what is safe and what to do.
     """
     folder = RunFolder(run_dir)
-    experiment = with_known_classes(experiment)
+    experiment = settled(with_known_classes(experiment))
     with processes() as device:
         changed = _require_same_run(experiment, folder, resumes=resumes)
         for key, (old, new) in changed.items():
@@ -136,7 +138,7 @@ def _model_card(experiment: Experiment, data: RunData, progress: Progress) -> di
 
 def build_parts(experiment: Experiment, *, device: torch.device, listener: Listener) -> tuple[Parts, RunData]:
     """Build everything a training needs, on this process."""
-    settings, system = experiment.training, find_system(experiment.system)
+    settings, system = experiment.training, system_of(experiment)
     seed_chance(experiment.seed)
     model, backbone = build_networks(experiment)
     if not (experiment.backbone.frozen and isinstance(experiment.data, TableData)):
@@ -174,7 +176,7 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         ),
         device=device,
         seed=experiment.seed,
-        inner_steps=experiment.objective.inner_steps,
+        inner_steps=inner_steps_of(experiment),
         measures_with=experiment.objective.measures_with,
         clip_norm=experiment.optimizer.clip_norm,
         freezes_norms=experiment.backbone.norm == "frozen",
@@ -192,12 +194,13 @@ def build_model(experiment: Experiment) -> MuleModel:
 def build_networks(experiment: Experiment) -> tuple[MuleModel, Backbone | TinySlowFast]:
     """Build the network to train, and the backbone; a frozen backbone is not part of the network."""
     settings, num_classes = experiment.backbone, known_classes(experiment)
+    system = system_of(experiment)
+    require_family(system, settings)
     backbone = _backbone(settings)
     channels = backbone.channels
-    sizes = replace(SIZES[experiment.sizes](channels, num_classes), aco_r=experiment.relations)
-    system = find_system(experiment.system).build(sizes)
+    decide = system.build(sizes_of(experiment, channels=channels, num_classes=num_classes))
     kept = KeptMaps(backbone.stride, channels, dropout=settings.map_dropout)
-    return MuleModel(kept if settings.frozen else backbone, system), backbone
+    return MuleModel(kept if settings.frozen else backbone, decide), backbone
 
 
 def _backbone(settings: BackboneSettings) -> Backbone | TinySlowFast:

@@ -298,7 +298,7 @@ def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable
     if data.persons is None:
         return actors
     persons = read_object_table(root / data.persons)
-    return boxes_for_training(actors, persons, min_score=data.person_score).actors
+    return boxes_for_training(actors, persons, min_score=data.person_score, take=data.person_labels).actors
 
 
 def video_clips(

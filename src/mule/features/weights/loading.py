@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mule.core.errors import WeightsError
 from mule.core.files import cache_folder, sha256_of
-from mule.features.weights.cards import WEIGHT_CARDS, Backbone, WeightCard, build_backbone, find_card
+from mule.features.weights.card import Backbone, WeightCard, build_backbone
+from mule.features.weights.cards import WEIGHT_CARDS, find_card
 from mule.features.weights.checkpoints import WeightFile, read_checkpoint
 from mule.features.weights.download import place_of, require_checksum
 
