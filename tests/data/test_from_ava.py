@@ -6,8 +6,9 @@ import pytest
 from from_files import assert_refused, assert_same, assert_survives_the_file, run, table_of, written
 
 from mule.core.errors import AnnotationError
-from mule.data.convert.ava import actors_from_ava, boxes_from_ava
+from mule.data.convert.ava import actors_from_ava, boxes_from_ava, is_ava_boxes, persons_from_ava
 from mule.data.convert.ava_files import AVA_60, AVA_80, read_label_map
+from mule.data.convert.origin import read_origin
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.writing import write_object_table
 
@@ -281,3 +282,29 @@ def test_the_command_writes_the_table_and_says_what_it_left_out(tmp_path):
     )
     assert outcome.exit_code == 0, outcome.output
     assert read_object_table(tmp_path / "b.csv").score.tolist() == [0.9]
+
+
+def test_published_files_of_persons_are_read_as_they_are_with_and_without_a_label(tmp_path):
+    labelled = written(tmp_path, "a.csv", "a,0902,0.1,0.2,0.3,0.4,,0.9\na,0903,0.1,0.2,0.3,0.4,12,0.8\n")
+    unlabelled = written(tmp_path, "b.csv", "a,902,0.1,0.2,0.3,0.4,0.9\na,903,0.1,0.2,0.3,0.4,0.8\n")
+    for path in (labelled, unlabelled):
+        assert is_ava_boxes(path)
+        persons = persons_from_ava(path, starts_at_s=900.0)
+        assert persons.time_s.tolist() == [2, 3]
+        assert persons.score.tolist() == [0.9, 0.8]
+        assert persons.classes == ("person",)
+    write_object_table(persons, tmp_path / "table.csv")
+    assert not is_ava_boxes(tmp_path / "table.csv")
+
+
+def test_the_command_keeps_the_origin_beside_the_table_and_a_damaged_one_is_named(tmp_path):
+    out, folder = tmp_path / "table.csv", ava_folder(tmp_path)
+    assert read_origin(out) is None
+    run("from-ava", folder, "--split", "val", "--videos", "cut-900", "--out", out)
+    origin = read_origin(out)
+    assert origin is not None
+    assert (origin.dataset, origin.starts_at_s) == ("ava", 900)
+    assert origin.class_numbers == {name: number for number, name in AVA_60.items()}
+    (tmp_path / "table.origin.json").write_text('{"dataset": "avaa"}')
+    with pytest.raises(AnnotationError, match=r"table\.origin\.json: must be the origin of a table"):
+        read_origin(out)

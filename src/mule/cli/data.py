@@ -84,7 +84,10 @@ def check_table(
         raise typer.Exit(2)
     _print_counts(table, actors, named.probed)
     if leave_out_missing is not None:
+        from mule.data.convert.origin import keep_origin
+
         _write_kept(actors, named.left_out, leave_out_missing)
+        keep_origin(table, leave_out_missing)
 
 
 @app.command()
@@ -139,6 +142,7 @@ def detect(
     require_files(table, detector)
     require_folders(videos)
     from mule.data.convert.detected import detected_actors
+    from mule.data.convert.origin import keep_origin
     from mule.data.table.reading import read_actor_table
     from mule.data.table.table import require_table_suffix
     from mule.data.table.writing import write_actor_table
@@ -162,6 +166,7 @@ def detect(
             on_progress=bar,
         )
     write_actor_table(detected.actors, out)
+    keep_origin(table, out)
     typer.echo(
         f"{detected.num_clips} clips: {len(detected.actors) - detected.num_without} persons of score "
         f"{finder.actor_score:g} or more; {detected.num_without} clips have none and keep the whole frame"

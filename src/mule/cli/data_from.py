@@ -93,14 +93,15 @@ def from_ava(
 
     The table has one row per person, box and time with all its actions. Excluded times are left out.
     """
-    from mule.data.convert.ava import actors_from_ava, boxes_from_ava
+    from mule.data.convert.ava import CUT_AT_S, actors_from_ava, boxes_from_ava
+    from mule.data.convert.origin import ava_origin, write_origin
     from mule.data.table.writing import write_actor_table, write_object_table
 
     if boxes is None:
-        table, report = actors_from_ava(
-            folder, split, num_classes=60 if classes == "60" else 80, videos=videos
-        )
+        num_classes = 60 if classes == "60" else 80
+        table, report = actors_from_ava(folder, split, num_classes=num_classes, videos=videos)
         write_actor_table(table, out)
+        write_origin(ava_origin(num_classes=num_classes, starts_at_s=CUT_AT_S[videos]), out)
     else:
         objects, report = boxes_from_ava(boxes, folder, split, videos=videos)
         write_object_table(objects, out)
@@ -144,6 +145,7 @@ def from_charades(
     Rows are whole videos with all their actions, or moments with the actions at that time.
     """
     from mule.data.convert.charades import actors_from_charades, clip_times, read_class_names, rows_of
+    from mule.data.convert.origin import charades_origin, write_origin
     from mule.data.table.writing import write_actor_table
     from mule.video.clips import ClipShape
 
@@ -153,6 +155,7 @@ def from_charades(
         csv, rows_of(rows, clips), class_names=names, keep_unlabelled=keep_unlabelled
     )
     write_actor_table(table, out)
+    write_origin(charades_origin(names), out)
     show(report, out)
 
 

@@ -16,6 +16,7 @@ from mule.core.defaults import (
     HSIC_TOLERANCE,
     INNER_STEPS,
     MILESTONE_FACTOR,
+    PAPER_ACTOR_SCORE,
     PREFETCH_BATCHES,
     READ_WORKERS,
     UNREADABLE_SHARE,
@@ -72,9 +73,14 @@ class TableData(Settings):
     objects: str | None = None
     """Table of objects; by default there are none."""
     persons: str | None = None
-    """Table of detected persons (objects of class person). In training, those that overlap an actor get its labels."""
+    """Table of detected persons (objects of class person), or a published AVA file of them. In training, those that
+    overlap an actor get its labels; where labels are of clips, they are the actors of their clip."""
     person_score: Share = 0.9
-    """Smallest score of a detected person."""
+    """Smallest score of a detected person in training."""
+    test_boxes: Literal["true", "detected"] = "true"
+    """What validation and test judge: the actors of the table, or detected persons with the truth of their match."""
+    test_person_score: Share = PAPER_ACTOR_SCORE
+    """Smallest score of a detected person in validation and test."""
     videos: str = "videos"
     split: str = "split.toml"
     features: str = "features"
@@ -85,6 +91,8 @@ class TableData(Settings):
     """Frames per second of the grid of times, such as "30" or "30000/1001"; the default is each video's own rate."""
     val_views: Count = 1
     """Clips per video in validation, where actors have no time of their own."""
+    test_views: Count | None = None
+    """The same in test; by default as many as in validation. Evidence is the mean over the clips of a video."""
     draws_evenly: bool = False
     """Whether clips with rare actions are drawn more often."""
 

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
+from mule.inference.judged_rows import judged_rows
 from mule.inference.outputs import SideOutputs, read_side_outputs
 from mule.systems.catalogue import EvidenceKind
 
@@ -111,7 +112,7 @@ def read_novelties(run_dir: Path, side: str) -> Novelties:
 
 
 def kept_outputs(run_dir: Path, side: str) -> SideOutputs:
-    """Read the cached outputs of a run that was evaluated.
+    """Read the cached outputs of a run that was evaluated, on the judged boxes of a side.
 
     Raises:
         ResultError: there are none, or they are damaged.
@@ -122,4 +123,4 @@ def kept_outputs(run_dir: Path, side: str) -> SideOutputs:
             f"{run_dir / 'outputs' / side}: an evaluated run must have its outputs here; they are missing or damaged. "
             f"Remove {run_dir / 'results'} to evaluate the run again."
         )
-    return outputs
+    return judged_rows(outputs)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from mule.core.defaults import PAPER_ACTOR_SCORE
 from mule.core.errors import RangeError
 from mule.data.table.table import ActorTable, ObjectTable, RowChoice, joined_tables
 from mule.detection.boxes import iou_matrix
-from mule.detection.detections import PAPER_ACTOR_SCORE
 
 MATCH_IOU = 0.5
 TRAINING_SCORE = 0.9
@@ -173,8 +173,7 @@ def boxes_for_testing(
     `min_iou` or the box is taken already. Of equal scores the earlier detection comes first, of equal overlaps the
     earlier ground-truth row. Frames without any row of ground truth are not annotated, so persons there are left out.
     """
-    _, is_kept = _persons(detections, min_score)
-    persons = _at(detections, is_kept)
+    persons = persons_of_score(detections, min_score)
     frame, truth_frame = _frames(persons, ground_truth, np.arange(len(ground_truth)))
     annotated, first_row = np.unique(truth_frame, return_index=True)
     is_annotated = np.isin(frame, annotated)
@@ -194,6 +193,11 @@ def boxes_for_testing(
         tuple("" if row == NOBODY else ground_truth.actor_id[row] for row in truth_row.tolist()),
     )
     return DetectedPersons(actors, truth_row, persons.score)
+
+
+def persons_of_score(detections: ObjectTable, min_score: float) -> ObjectTable:
+    """Return the persons with at least this score."""
+    return _at(detections, _persons(detections, min_score)[1])
 
 
 def _persons(
@@ -249,8 +253,7 @@ def persons_in_clips(
     Returns:
         The rows, and the row of `clips` that each comes from.
     """
-    _, is_kept = _persons(detections, min_score)
-    persons = _at(detections, is_kept)
+    persons = persons_of_score(detections, min_score)
     persons = _at(persons, np.argsort(-persons.score, kind="stable"))
     is_frame = clips.has_time & ~clips.has_box
     frame, clip_frame = _frames(persons, clips, np.arange(len(clips)))
