@@ -46,14 +46,6 @@ class DetectionCounts:
     num_detections: int
     num_unmatched: int
 
-    @property
-    def sentence(self) -> str:
-        """The counts in words."""
-        return (
-            f"{self.num_known_lost} of {self.num_known} known and {self.num_novel_lost} of {self.num_novel} novel actors "
-            f"were not detected; {self.num_unmatched} of {self.num_detections} detections match nobody."
-        )
-
 
 @dataclass(frozen=True)
 class SideBoxes:
