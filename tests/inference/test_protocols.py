@@ -186,11 +186,13 @@ def test_d7_a_score_that_learns_nothing_looks_at_the_asked_side_alone(films, run
     assert both.scores["PE"].threshold is not None
 
 
-def test_d7_the_command_leaves_the_shares_flagged_out(films, run_dir):
+def test_d7_the_command_leaves_the_shares_flagged_out(run_dir):
     outcome = CliRunner().invoke(
         app,
-        ["evaluate", "run", str(run_dir), "--split", "test", "--score", "PE", "--resamples", "0"]
-        + ["--set", "data.persons=perfect.csv", "--set", "data.test_boxes=detected"],
+        [
+            *("evaluate", "run", str(run_dir), "--split", "test", "--score", "PE", "--resamples", "0"),
+            *("--set", "data.persons=perfect.csv", "--set", "data.test_boxes=detected"),
+        ],
     )
     assert outcome.exit_code == 0, outcome.output
     told = " ".join(outcome.stdout.split())
@@ -217,7 +219,7 @@ def test_old_results_without_the_new_fields_are_still_read(films, run_dir):
 
 
 def test_detected_boxes_need_a_table_of_persons_with_times_of_the_table(films, run_dir):
-    with pytest.raises(ConfigError, match="data.persons must name a table of detected persons"):
+    with pytest.raises(ConfigError, match=r"data\.persons must name a table of detected persons"):
         judged_on(run_dir, experiment_on(films, test_boxes="detected"))
     late = persons_of(two_in_each_film(times=(900.5, 901.0)))
     write_object_table(late, films / "late.csv")
