@@ -10,14 +10,24 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.fusion import along_tracks
 from mule.inference.outputs import SideOutputs
 
 
 def judged_rows(outputs: SideOutputs) -> SideOutputs:
-    """Return one row for each judged box, and the clips that show one."""
+    """Return one row for each judged box, and the clips that show one.
+
+    Raises:
+        RangeError: no box is judged.
+    """
     if outputs.is_judged is not None:
+        if not outputs.is_judged.any():
+            raise RangeError(
+                f"a side must have boxes of known or novel actors; none of its {outputs.num_actors} boxes is one under the "
+                "split. `mule data split-report` counts why actors are left out."
+            )
         outputs = _taken(outputs, np.flatnonzero(outputs.is_judged))
     return outputs if outputs.box_index is None else _over_clips(outputs, outputs.box_index)
 

@@ -160,8 +160,8 @@ def side_digest(experiment: Experiment, name: str, *, test_clips: int | None = N
 def _boxes_digest(data: TableData) -> list[str]:
     """What else decides which clips and boxes a side shows; nothing where all is as before these settings."""
     shown: dict[str, object] = {}
-    if data.persons and (data.test_boxes == "detected" or data.labels_of == "clips"):
-        shown["persons"] = _file_digest(root_of(data) / data.persons)
+    if data.test_boxes == "detected" or (data.persons and data.labels_of == "clips"):
+        shown["persons"] = data.persons and _file_digest(root_of(data) / data.persons)
         shown["boxes"] = [data.test_boxes, data.test_person_score, data.person_score]
     if (data.val_views, data.test_views) != (1, None):
         shown["views"] = [data.val_views, data.test_views]
