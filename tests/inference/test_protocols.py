@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mule.cli.main import app
 from mule.core.config import ConfigError
 from mule.core.errors import RangeError
+from mule.core.settings import TableData
 from mule.data.convert.origin import Origin, write_origin
 from mule.data.split.splits import Rules
 from mule.data.table.table import ActorTable, ObjectTable
@@ -229,6 +230,13 @@ def test_detected_boxes_need_a_table_of_persons_with_times_of_the_table(films, r
         RangeError, match=r"late\.csv: some persons of score 0\.85 or more must be in the annotated frames"
     ):
         judged_on(run_dir, experiment_on(films, persons="late.csv", test_boxes="detected"))
+
+
+def test_true_is_a_word_on_the_command_line(films):
+    for value in ("true", True):
+        data = experiment_on(films, test_boxes=value).data
+        assert isinstance(data, TableData)
+        assert data.test_boxes == "true"
 
 
 def whole_videos():

@@ -6,7 +6,7 @@ Rooms receive plain values. Only `cli` and `training.build` read a whole experim
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mule.core.defaults import (
     BOX_JITTER,
@@ -35,6 +35,11 @@ NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 LabelsOf = Literal["actors", "clips"]
+
+
+def _word_of(value: object) -> object:
+    """Return the word true for the value true: `--set data.test_boxes=true` reads it as TOML."""
+    return "true" if value is True else value
 
 
 class StageData(Settings):
@@ -77,7 +82,7 @@ class TableData(Settings):
     overlap an actor get its labels; where labels are of clips, they are the actors of their clip."""
     person_score: Share = 0.9
     """Smallest score of a detected person in training."""
-    test_boxes: Literal["true", "detected"] = "true"
+    test_boxes: Annotated[Literal["true", "detected"], BeforeValidator(_word_of)] = "true"
     """What validation and test judge: the actors of the table, or detected persons with the truth of their match."""
     test_person_score: Share = PAPER_ACTOR_SCORE
     """Smallest score of a detected person in validation and test."""

@@ -112,8 +112,6 @@ def read_scores(path: Path) -> SubmittedScores:
         values = numbers(cells)
         is_left_out = np.array([cell.lower() == "nan" for cell in cells], dtype=bool)
         wrong = np.flatnonzero(~np.isfinite(values) & ~is_left_out)
-        if rows and len(cells) == len(rows[0]) and not len(wrong):
-            wrong = np.flatnonzero(is_left_out != np.isnan(rows[0]))
         if not cells or (rows and len(cells) != len(rows[0])):
             wanted = f"the {len(rows[0])} scores of the first" if rows else "one score per class"
             problems.add(line, f"a line must hold a video and {wanted}; got {len(cells)} scores")
@@ -121,6 +119,10 @@ def read_scores(path: Path) -> SubmittedScores:
             problems.add(line, f"a video must be scored once; got {shown(video)} again")
         elif len(wrong):
             problems.add(line, f"score {wrong[0] + 1} must be a finite number; got {shown(cells[wrong[0]])}")
+        elif rows and (is_left_out != np.isnan(rows[0])).any():
+            problems.add(
+                line, "a class must be scored on every line, or on none (nan); the first line scores others"
+            )
         else:
             row_of[video] = len(rows)
             rows.append(values)

@@ -107,7 +107,7 @@ def judge_run(
                 "weights_sha256": weights_digest(run_dir),
             }
             result, novelties = judged(judging.rows_of(outputs), yardstick, judging=judging, facts=facts)
-            if judging.by == "look" and side != TRAIN:
+            if judging.by == "look" and side != TRAIN and isinstance(experiment.data, TableData):
                 result = with_protocol(
                     result, read(source.on_all(side, noted=noted)), experiment, side, run_dir
                 )
