@@ -29,13 +29,13 @@ PE = Judging(scores=("PE",), dropout_passes=0, resamples=20, looks_at_least=True
 
 
 class Silent:
-    def stepped(self, *_):
+    def stepped(self, step, num_steps, values):
         pass
 
-    def validated(self, *_):
+    def validated(self, step, epoch, found):
         pass
 
-    def noted(self, _):
+    def noted(self, sentence):
         pass
 
 

@@ -77,7 +77,7 @@ def evaluate_charades_plain(scores: AnyArray, targets: AnyArray, is_submitted: A
 
 def _is_scored(scores: AnyArray, is_submitted: AnyArray) -> Bool[np.ndarray, " classes"]:
     """Return which classes have scores; all of them if nothing was submitted."""
-    return ~np.isnan(scores[is_submitted]).all(axis=0) | ~is_submitted.any()
+    return np.asarray(~np.isnan(scores[is_submitted]).all(axis=0) | ~is_submitted.any())
 
 
 def evaluate_charades_files(

@@ -119,15 +119,12 @@ class TableSides:
                     f"{self.split.name}: a split must have {side} actors to train with; it has none. "
                     + ("Draw some: `mule data split … --val-share 0.15`." if side == "validation" else "")
                 )
-        labels = self.train_actors.labels_of(self.split.classes.known_train)
-        unseen = [
-            name
-            for name, any_does in zip(self.split.classes.known_train, labels.any(axis=0), strict=True)
-            if not any_does
-        ]
+        taught = self.split.classes.known_train
+        labels = self.train_actors.labels_of(taught)
+        unseen = [name for at, name in enumerate(taught) if not labels[:, at].any()]
         if unseen:
             noted(
-                f"{len(unseen)} of {labels.shape[1]} taught actions have no training actor: {listed(unseen)}. Their outputs "
+                f"{len(unseen)} of {len(taught)} taught actions have no training actor: {listed(unseen)}. Their outputs "
                 "learn from other actors that they are not done; their average precision is undefined."
             )
 
