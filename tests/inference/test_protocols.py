@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from made_films import FOUR, SIDES, settings_on, two_in_each_film, write_films
+from made_films import FOUR, SIDES, WALK_RUN_FLY, settings_on, two_in_each_film, write_films
 from tiny_rows import silent, tiny_experiment
 from typer.testing import CliRunner
 
@@ -14,8 +14,8 @@ from mule.core.config import ConfigError
 from mule.core.errors import RangeError
 from mule.core.settings import TableData
 from mule.data.convert.origin import Origin, write_origin
-from mule.data.split.splits import Rules
-from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.split.splits import ClassSets, Rules
+from mule.data.table.table import ActorTable, ObjectTable, joined_tables
 from mule.data.table.writing import write_object_table
 from mule.evaluation.ava import evaluate_ava_files
 from mule.evaluation.charades import evaluate_charades_files
@@ -23,6 +23,7 @@ from mule.inference import running
 from mule.inference.judging import Judging, judge_run
 from mule.inference.results import kept_outputs, read_novelties, read_result
 from mule.training.build import run_experiment
+from mule.training.data import table_sides
 
 NUMBERS = {"walk": 14, "run": 10, "fly": 80}
 PE = Judging(scores=("PE",), dropout_passes=0, resamples=20, looks_at_least=True)
@@ -230,6 +231,34 @@ def test_detected_boxes_need_a_table_of_persons_with_times_of_the_table(films, r
         RangeError, match=r"late\.csv: some persons of score 0\.85 or more must be in the annotated frames"
     ):
         judged_on(run_dir, experiment_on(films, persons="late.csv", test_boxes="detected"))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_persons_without_a_truth_under_the_split_are_seen_and_not_judged(tmp_path, is_open):
+    """The last actor runs and flies: an open-set split leaves it out, a closed one does not; a stranger is never judged."""
+    table = two_in_each_film()
+    table.labels[-1, 1] = True
+    classes = WALK_RUN_FLY if is_open else ClassSets((), ("walk", "run", "fly"), (), ())
+    root = write_films(tmp_path, table, classes=classes, rules=Rules(z1_at_test="known"))
+    persons = persons_of(joined_tables([table, stranger_in("film3")]))
+    write_object_table(persons, root / "perfect.csv")
+    data = experiment_on(root, num_known=None, test_boxes="detected").data
+    assert isinstance(data, TableData)
+    boxes = table_sides(data).boxes("test")
+    assert len(boxes.actors) == 5
+    assert boxes.is_judged.tolist() == [True, True, True, not is_open, False]
+    assert not boxes.is_novel.any()
+    assert len(boxes.annotated) == 4
+    assert boxes.counts is not None
+    assert (boxes.counts.num_known, boxes.counts.num_unmatched) == (3 if is_open else 4, 1)
+
+
+def stranger_in(video):
+    """A row where nobody of the table is."""
+    box = np.array([[0.9, 0.0, 1.0, 0.1]])
+    return ActorTable(
+        (video,), (), np.zeros(1, np.int64), np.array([0.5]), box, np.zeros((1, 0), bool), ("",)
+    )
 
 
 def test_true_is_a_word_on_the_command_line(films):
