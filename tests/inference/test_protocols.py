@@ -206,6 +206,8 @@ def test_d7_the_command_leaves_the_shares_flagged_out(run_dir):
     assert result.official is not None
     assert f"over 2 known classes, detected boxes: {result.official.mean_ap:.4f} (2 have ground truth" in told
     assert "would be flagged" not in told
+    assert "score AUROC AUPR FPR95 ties" in told
+    assert "Shares flagged need validation, which was not looked at; add --split val." in told
 
 
 def test_old_results_without_the_new_fields_are_still_read(films, run_dir):

@@ -198,26 +198,31 @@ def _print_table(name: str, result: "SideResult", scores: Sequence[str]) -> None
         pad_edge=False,
     )
     table.add_column("score", overflow="fold")
-    for title in ("AUROC", "AUPR", "FPR95", "known", "novel", "ties"):
+    flags = any(result.scores[score].threshold is not None for score in scores)
+    for title in ("AUROC", "AUPR", "FPR95", *(("known", "novel") if flags else ()), "ties"):
         table.add_column(title, justify="right", no_wrap=True)
     decides = deciding_score(result)
     for score in scores:
         mark, style = ("*", "bold") if score == decides else ("", None)
-        table.add_row(Text(mark + score), *_cells(result.scores[score]), style=style)
+        table.add_row(Text(mark + score), *_cells(result.scores[score], flags=flags), style=style)
     console = Console()
     console.print(table)
+    if scores and not flags:
+        console.print(
+            Text("Shares flagged need validation, which was not looked at; add --split val.", style="dim")
+        )
     if decides in scores:
         console.print(Text("* decides in `mule watch`", style="dim"))
 
 
-def _cells(score: "ScoreResult") -> list[str]:
+def _cells(score: "ScoreResult", *, flags: bool) -> list[str]:
     from mule.evaluation.open_set import OpenSetMeasures
 
     cells = ["–"] * 3
     if isinstance(score.measures, OpenSetMeasures):
         values = (score.measures.auroc, score.measures.aupr_novel, score.measures.fpr_at_95_tpr)
         cells = [f"{value:.4f}" for value in values]
-    shares = (score.known_flagged, score.novel_flagged)
+    shares = (score.known_flagged, score.novel_flagged) if flags else ()
     return [
         *cells,
         *("–" if share is None else f"{share:.1%}" for share in shares),
