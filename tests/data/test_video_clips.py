@@ -216,6 +216,7 @@ def test_the_persons_of_a_clip_are_those_of_the_nearest_frame_within_it(seed):
         (found,) = (round(float(box[0]) * 100) for box in boxes)
         assert abs(times[found] - key) == pytest.approx(nearest, abs=1e-3)
         assert found in inside
+    window = clip_window(1.0, ClipShape(8, 1, num_slow_frames=2), Fraction(25))
     assert len(persons.within("b", window)[0]) == len(persons.within("c", window)[0]) == 0
 
 
