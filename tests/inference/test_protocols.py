@@ -255,6 +255,21 @@ def test_persons_without_a_truth_under_the_split_are_seen_and_not_judged(tmp_pat
     assert (boxes.counts.num_known, boxes.counts.num_unmatched) == (3 if is_open else 4, 1)
 
 
+def test_a_published_file_of_persons_is_read_as_it_is_in_seconds_of_the_film(films):
+    table = two_in_each_film()
+    rows = zip(table.video_names, table.time_s.tolist(), table.boxes_xyxy_unit.tolist(), strict=True)
+    lines = [f"{video},{900 + time},{','.join(map(repr, box))},,0.95" for video, time, box in rows]
+    (films / "ava_val_predicted_boxes.csv").write_text("\n".join(lines) + "\n")
+    found = []
+    for persons in ("ava_val_predicted_boxes.csv", "perfect.csv"):
+        data = experiment_on(films, persons=persons, test_boxes="detected").data
+        assert isinstance(data, TableData)
+        found.append(table_sides(data).boxes("test"))
+    assert found[0].counts == found[1].counts
+    np.testing.assert_array_equal(found[0].actors.boxes_xyxy_unit, found[1].actors.boxes_xyxy_unit)
+    np.testing.assert_array_equal(found[0].actors.time_s, found[1].actors.time_s)
+
+
 def stranger_in(video):
     """A row where nobody of the table is."""
     box = np.array([[0.9, 0.0, 1.0, 0.1]])
