@@ -13,9 +13,8 @@ from rich.text import Text
 from mule.cli.data import ImageRate
 from mule.cli.data_from import EveryOption, Fps, KeepUnlabelled, Out, SizeOption, Video, require_one_file
 from mule.cli.data_from import show as show_conversion
-from mule.cli.evaluate_run import print_results
+from mule.cli.evaluate_run import looks_in_words, looks_table, print_results
 from mule.cli.printing import CountBar, noted, positive, sheet_table, without_place
-from mule.cli.show_looks import looks_in_words, looks_table
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.tables import Sheet

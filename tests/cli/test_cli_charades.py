@@ -29,7 +29,7 @@ def evaluated(tmp_path, truth=TRUTH, scores=SCORES, *options):
         ),
         ("A,1,2,3\n", "scores.txt, line 1: a line must hold a video and one score per class; got 0 scores"),
         ("A 1 2 3\nB 1 x 3\n", "scores.txt, line 2: score 2 must be a finite number; got 'x'"),
-        ("A 1 2 3\nB 1 2 nan\n", "scores.txt, line 2: score 3 must be a finite number; got 'nan'"),
+        ("A 1 2 3\nB 1 2 nan\n", "scores.txt, line 2: a class must be scored on every line, or on none"),
         ("A 1 2 3\nB 1 2 3\nA 4 5 6\n", "scores.txt, line 3: a video must be scored once; got 'A' again"),
         (b"A 1 2 3\nB 1 2 \xb5\n", "scores.txt, line 2: must be UTF-8 text; got the byte 0xb5"),
         ("A 1 2\nC 1 2\n", "truth.csv, line 2: a class must have a score, c000 to c001; got 'c002 1 2'"),

@@ -112,6 +112,28 @@ def test_the_report_tells_people_what_became_of_every_actor_and_what_leaks(table
         assert words in outcome.stdout
 
 
+def test_the_report_says_what_validation_got_and_what_training_keeps(tmp_path):
+    path = tmp_path / "table.csv"
+    both = [f"both-{i}.mp4,0,,,,,run;wave,p" for i in range(12)]
+    path.write_text(HEADER + "\n".join([*rows(), *both]) + "\n")
+    (tmp_path / "novel.txt").write_text("wave\n")
+    outcome, made = split(path, "--policy", "list", "--novel", tmp_path / "novel.txt", "--val-share", "0.2")
+    assert outcome.exit_code == 0, outcome.stderr
+    told = " ".join(outcome.stdout.split())
+    sides = json.loads(made.with_suffix(".report.json").read_text())["sides"]
+    share = 100 * sides["val"]["actors"] / 48
+    assert (
+        f"Validation has {sides['val']['videos']} videos with {sides['val']['actors']} of 48 actors ({share:.1f} %; "
+        "20 % were wanted)." in told
+    )
+    total, kept = sides["train"]["actors"], sides["train"]["used"]["known"]
+    assert (
+        f"Training keeps {kept} of {total} actors ({kept / total:.1%}) with --train-novel drop; with unlabel"
+        in told
+    )
+    assert kept < total
+
+
 def test_groups_stay_together_and_the_split_does_not_depend_on_where_their_file_lies(table):
     videos = [row.split(",")[0] for row in rows()]
     pairs = "video,film\n" + "\n".join(f"{video},{video[-5]}" for video in videos) + "\n"
@@ -143,7 +165,7 @@ def test_given_sides_are_used_and_their_shared_groups_are_reported(table):
     )
     assert outcome.exit_code == 0, outcome.stderr
     assert "Groups on two sides: 1: catch-0.mp4 and wave-5.mp4 (train and test)." in outcome.stdout
-    assert "There are no validation actors." in outcome.stdout
+    assert "There are no validation actors, which training needs" in outcome.stdout.replace("\n", " ")
     assert (len(read_split(path).videos.train), len(read_split(path).videos.test)) == (24, 12)
 
 

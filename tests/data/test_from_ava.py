@@ -8,6 +8,7 @@ from from_files import assert_refused, assert_same, assert_survives_the_file, ru
 from mule.core.errors import AnnotationError
 from mule.data.convert.ava import actors_from_ava, boxes_from_ava
 from mule.data.convert.ava_files import AVA_60, AVA_80, read_label_map
+from mule.data.convert.origin import read_origin
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.writing import write_object_table
 
@@ -281,3 +282,16 @@ def test_the_command_writes_the_table_and_says_what_it_left_out(tmp_path):
     )
     assert outcome.exit_code == 0, outcome.output
     assert read_object_table(tmp_path / "b.csv").score.tolist() == [0.9]
+
+
+def test_the_command_keeps_the_origin_beside_the_table_and_a_damaged_one_is_named(tmp_path):
+    out, folder = tmp_path / "table.csv", ava_folder(tmp_path)
+    assert read_origin(out) is None
+    run("from-ava", folder, "--split", "val", "--videos", "cut-900", "--out", out)
+    origin = read_origin(out)
+    assert origin is not None
+    assert (origin.dataset, origin.starts_at_s) == ("ava", 900)
+    assert origin.class_numbers == {name: number for number, name in AVA_60.items()}
+    (tmp_path / "table.origin.json").write_text('{"dataset": "avaa"}')
+    with pytest.raises(AnnotationError, match=r"table\.origin\.json: must be the origin of a table"):
+        read_origin(out)

@@ -151,8 +151,88 @@ def test_testing_uses_detected_persons_from_the_papers_score_and_keeps_those_tha
     )
     found = matching.boxes_for_testing(truth, detected)
     assert names(found) == [("a",), ()]
-    assert found.iou.tolist() == [1.0, 0.0]
-    assert (found.counts.below_score, found.counts.matched, found.counts.unmatched) == (1, 1, 1)
+    assert found.truth_row.tolist() == [0, matching.NOBODY]
+
+
+def slow_one_to_one(truth, persons, min_score):
+    """The row each person matches, one after the other by score: its best box, if that is not taken."""
+    others = list(zip(truth.video_names, truth.time_s.tolist(), truth.boxes_xyxy_unit.tolist(), strict=True))
+    frames = {other[:2] for other in others}
+    kept = [each for each in persons if each[4] >= min_score and each[:2] in frames]
+    matched, taken = [-1] * len(kept), set()
+    for at in sorted(range(len(kept)), key=lambda at: (-kept[at][4], at)):
+        video, time, box, *_ = kept[at]
+        overlaps = [slow_iou(box, other[2]) if other[:2] == (video, time) else 0.0 for other in others]
+        best = int(np.argmax(overlaps))
+        if overlaps[best] >= 0.5 and best not in taken:
+            matched[at] = best
+            taken.add(best)
+    return kept, matched
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_matching_for_testing_equals_a_loop_that_takes_persons_by_score(seed):
+    draw = np.random.default_rng(seed)
+    boxes = random_boxes(draw, 120), random_boxes(draw, 300)
+    classes = [f"a{i}" for i in range(6)]
+    truth = actors_of(
+        [
+            (f"v{draw.integers(4)}", " ".join(draw.choice(classes, 2)), float(draw.integers(5)), tuple(box))
+            for box in boxes[0]
+        ],
+        classes=classes,
+    )
+    scores = draw.integers(80, 100, len(boxes[1])) / 100  # with ties
+    rows = [
+        (f"v{draw.integers(6)}", float(draw.integers(6)), tuple(box), "person", score)
+        for box, score in zip(boxes[1], scores.tolist(), strict=True)
+    ]
+    found = matching.boxes_for_testing(truth, detections_of(rows), min_score=0.85)
+    kept, matched = slow_one_to_one(truth, rows, 0.85)
+    assert found.truth_row.tolist() == matched
+    assert len(set(matched) - {-1}) == sum(row >= 0 for row in matched) > 5
+    np.testing.assert_allclose(found.actors.boxes_xyxy_unit, [each[2] for each in kept])
+    assert found.actors.video_names == [each[0] for each in kept]
+    assert found.actors.time_s.tolist() == [each[1] for each in kept]
+    for at, row in enumerate(matched):
+        assert found.actors.labels[at].tolist() == (truth.labels[row].tolist() if row >= 0 else [False] * 6)
+
+
+def test_detected_persons_take_the_time_and_the_actor_of_the_ground_truth():
+    truth = actors_of([("w", "b", 2.0, LEFT), ("v", "a", 1 / 3, LEFT), ("v", "b", 5.0, NO_BOX)])
+    rows = [
+        ("v", 0.3331, LEFT, "person", 0.9),
+        ("v", 5.0, LEFT, "person", 1.0),
+        ("v", 7.0, LEFT, "person", 1.0),
+    ]
+    found = matching.boxes_for_testing(truth, detections_of(rows))
+    assert found.actors.time_s.tolist() == [1 / 3, 5.0]
+    assert found.actors.video_names == ["v", "v"]
+    assert found.truth_row.tolist() == [1, matching.NOBODY]
+    assert found.actors.actor_id == (truth.actor_id[1], "")
+
+
+def test_the_actors_of_a_clip_are_its_detected_persons_or_the_frame():
+    clips = actors_of(
+        [
+            ("v", "a", 0.0, NO_BOX),
+            ("v", "b", 1.0, NO_BOX),
+            ("w", "c", float("nan"), NO_BOX),
+            ("w", "d", 3.0, LEFT),
+        ]
+    )
+    rows = [
+        ("v", 0.0, LEFT, "person", 0.9),
+        ("v", 0.0, RIGHT, "person", 0.95),
+        ("v", 0.0, RIGHT, "person", 0.5),
+        ("v", 1.0, LEFT, "chair", 1.0),
+        ("w", 3.0, RIGHT, "person", 1.0),
+    ]
+    found, row = matching.persons_in_clips(clips, detections_of(rows), min_score=0.85)
+    assert row.tolist() == [0, 0, 1, 2, 3]
+    np.testing.assert_allclose(found.boxes_xyxy_unit[[0, 1, 4]], [RIGHT, LEFT, LEFT])
+    assert not found.has_box[2:4].any()
+    assert [found.action_names(at) for at in range(5)] == [("a",), ("a",), ("b",), ("c",), ("d",)]
 
 
 def test_detections_without_persons_are_refused():

@@ -228,7 +228,7 @@ def test_where_actors_do_one_action_each_a_known_one_of_two_groups_is_taught_and
     rows = [(f"{name}-{i}", name) for name, size in zip(names, sizes, strict=True) for i in range(size)]
     table = actors_of(rows)
     classes = listed_partition(table.classes, names[:2])
-    videos = drawn_sides(table, classes, val_share=0.15, test_share=0.25, seed=seed)
+    videos = drawn_sides(table, classes, val_share=0.0, test_share=0.25, seed=seed)
     for name, size in zip(names, sizes, strict=True):
         where = {side for video, side in videos.side_of().items() if video.startswith(f"{name}-")}
         assert "test" in where if name in classes.z3 else "train" in where
@@ -279,3 +279,37 @@ def test_given_sides_are_taken_as_they_are():
     assert given_sides({"b": "train", "a": "train", "c": "test"}) == SideVideos(("a", "b"), (), ("c",))
     with pytest.raises(RangeError, match="a side must be one of train, val, test; got 'dev'"):
         given_sides({"a": "dev"})
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("num_videos", [3, 4, 6])
+def test_a_share_for_validation_draws_at_least_one_video_with_known_actors(seed, num_videos):
+    rows = [(f"v{i}", "a" if i % 2 else "b") for i in range(num_videos)] + [("n", "c")]
+    table, classes = actors_of(rows), listed_partition(("a", "b", "c"), ("c",))
+    videos = drawn_sides(table, classes, val_share=0.2, test_share=0.0, seed=seed)
+    assert videos.train
+    assert set(videos.val) & {f"v{i}" for i in range(num_videos)}
+
+
+def test_a_share_for_validation_of_a_single_video_is_refused():
+    table = actors_of([("v", "a"), ("v", "b")])
+    with pytest.raises(RangeError, match=r"--val-share must leave videos .* have 1 together"):
+        drawn_sides(table, listed_partition(("a", "b"), ("b",)), val_share=0.2, test_share=0.0, seed=0)
+
+
+@pytest.mark.parametrize("rule", ["drop", "unlabel"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_report_counts_what_either_rule_leaves_of_training(seed, rule):
+    table = random_actors(seed)
+    classes = listed_partition(table.classes, ("a7", "a8"))
+    videos = drawn_sides(table, classes, val_share=0.2, test_share=0.2, seed=seed)
+    split = split_of(table, classes, videos, Rules(train_novel=rule))
+    sides = apply_split(table, split)
+    assert sides.report.train_kept[rule] == len(sides.train)
+    slow = [
+        set(table.action_names(row)) for row in range(len(table)) if table.video_names[row] in videos.train
+    ]
+    taught = [does for does in slow if does & set(classes.known_train)]
+    assert sides.report.train_kept == {
+        "drop": sum(not does & {"a7", "a8"} for does in taught), "unlabel": len(taught)
+    }  # fmt: skip

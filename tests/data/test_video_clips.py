@@ -188,3 +188,48 @@ def test_damage_on_the_way_to_a_clip_is_counted(tmp_path):
 def test_settings_out_of_range_are_refused():
     with pytest.raises(RangeError, match="num_views must be at least 1"):
         ClipReading(num_views=0)
+
+
+def persons_at(times, video="a"):
+    """One person at each time; its left edge tells the time."""
+    count = len(times)
+    left = np.arange(count) / 100
+    boxes = np.stack([left, left * 0, left + 0.5, left * 0 + 1], axis=1)
+    zeros = np.zeros(count, dtype=np.int64)
+    return ObjectTable((video, "b"), ("person",), zeros, np.array(times), boxes, zeros, np.ones(count))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_persons_of_a_clip_are_those_of_the_nearest_frame_within_it(seed):
+    draw = np.random.default_rng(seed)
+    times = np.sort(draw.choice(np.arange(0, 3000, 7), 25, replace=False)) / 1000
+    persons = ClipObjects(persons_at(times), most=9)
+    for key in draw.random(40) * 3:
+        window = clip_window(float(key), ClipShape(8, 1, num_slow_frames=2), Fraction(25))
+        first, last = (round(float(time) * 1000) for time in (window.times_s[0], window.times_s[-1]))
+        inside = [at for at, time in enumerate(times) if first <= round(time * 1000) <= last]
+        boxes, *_ = persons.within("a", window)
+        if not inside:
+            assert len(boxes) == 0
+            continue
+        nearest = min(abs(times[at] - key) for at in inside)
+        (found,) = (round(float(box[0]) * 100) for box in boxes)
+        assert abs(times[found] - key) == pytest.approx(nearest, abs=1e-3)
+        assert found in inside
+    window = clip_window(1.0, ClipShape(8, 1, num_slow_frames=2), Fraction(25))
+    assert len(persons.within("b", window)[0]) == len(persons.within("c", window)[0]) == 0
+
+
+def test_in_a_clip_of_a_whole_video_its_persons_are_the_actors_or_the_frame(videos):
+    views = replace(READING, num_views=2)
+    clips = made_clips(videos, WHOLE, views, persons=ClipObjects(persons_at([1.0]), most=9))
+    samples = [clips[at] for at in range(4)]
+    with_person = [
+        sample for sample in samples if tuple(sample.actor_boxes_xyxy_unit[0].tolist()) == (0, 0, 0.5, 1)
+    ]
+    assert {sample.name.video for sample in with_person} <= {"a"}
+    for sample in samples:
+        assert sample.labels.tolist() == ([[True, False]] if sample.name.video == "a" else [[False, True]])
+    window = spread_windows(30, 2, SHAPE, RATE)
+    holds = [float(each.times_s[0]) <= 1.0 <= float(each.times_s[-1]) for each in window]
+    assert len(with_person) == sum(holds)

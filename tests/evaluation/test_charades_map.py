@@ -161,3 +161,26 @@ def test_files_are_matched_by_video_and_the_rest_counted(tmp_path, rule, expecte
     assert result.map == pytest.approx(expected)
     assert result.ignored == {"scores_video_not_in_ground_truth": 1}
     assert result.counts == {"videos": 4, "videos_without_labels": 1, "videos_not_submitted": 0}
+
+
+@pytest.mark.parametrize("evaluate", [evaluate_charades_official, evaluate_charades_plain])
+def test_a_class_that_was_not_scored_has_no_precision_and_changes_no_other(evaluate):
+    scores, targets, is_submitted = random_submission(3)
+    whole = evaluate(scores, targets, is_submitted)
+    scores[:, [2, 6]] = np.nan
+    part = evaluate(scores, targets, is_submitted)
+    assert (part.per_class["c002"], part.per_class["c006"]) == (None, None)
+    others = {name: value for name, value in whole.per_class.items() if name not in ("c002", "c006")}
+    assert {name: part.per_class[name] for name in others} == others
+    assert part.map == pytest.approx(np.mean([value for value in others.values() if value is not None]))
+    assert part.num_classes == whole.num_classes - 2
+
+
+def test_scores_of_a_class_are_all_there_or_none(tmp_path):
+    submitted = read_scores(written(tmp_path, "A 1 nan\nB 2 nan\n"))
+    assert np.isnan(submitted.scores[:, 1]).all()
+    for text in ("A 1 nan\nB 2 3\n", "A 1 3\nB 2 nan\n"):
+        with pytest.raises(
+            AnnotationError, match=r"line 2: a class must be scored on every line, or on none"
+        ):
+            read_scores(written(tmp_path, text))

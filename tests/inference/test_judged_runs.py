@@ -160,6 +160,7 @@ def test_a_rule_of_one_s_own_takes_part_and_one_that_fails_is_named(outputs):
         """Compares with held-out known actors; what issue it has with others is its own affair."""
 
         name = "held-out"
+        learns_from = frozenset({"val"})
 
         def fit(self, train, held_out):  # noqa: ARG002
             self.least = held_out.stored.logits.amax(dim=1).mean()

@@ -7,11 +7,11 @@ from made_films import FOUR, settings_on, two_in_each_film, write_films
 from tiny_runs import Heard, tiny_experiment
 
 from mule.core.config import ConfigError
-from mule.core.errors import AnnotationError, RangeError, VideoError
+from mule.core.errors import AnnotationError, RangeError, TooFewActors, VideoError
 from mule.core.settings import TableData
 from mule.data.batches.batches import ClipSampler
 from mule.data.batches.samples import ClipName
-from mule.data.split.splits import read_split, table_digest
+from mule.data.split.splits import ClassSets, SideVideos, read_split, table_digest
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ObjectTable
 from mule.data.table.writing import write_object_table
@@ -78,6 +78,43 @@ def test_detected_persons_who_overlap_an_actor_learn_with_it(root):
     assert len(actors) == 8 + 1
     assert actors.action_names(8) == ("walk",)
     np.testing.assert_allclose(actors.boxes_xyxy_unit[8], place[0])
+
+
+def test_d1_a_taught_action_that_nobody_does_is_noted_once_and_trained_as_not_done(tmp_path):
+    """As in AVA's subsets without 'fall down': the class is in the split, not in the table."""
+    classes = ClassSets(("walk",), ("run", "fall down"), ("fly",), ())
+    write_films(tmp_path, two_in_each_film(), classes=classes)
+    heard = Heard()
+    experiment = experiment_on(tmp_path, data={"num_known": 3})
+    progress = run_experiment(experiment, tmp_path / "run", listener=heard)
+    told = [note for note in heard.notes if "fall down" in note]
+    assert told == [
+        "1 of 3 taught actions have no training actor: 'fall down'. Their outputs learn from other actors that they are "
+        "not done; their average precision is undefined."
+    ]
+    assert 0 < (progress.best_mean_ap or 0) <= 1
+    parts, data = build_parts(experiment, device=CPU, listener=Heard())
+    assert data.classes == ("walk", "run", "fall down")
+    assert not next(iter(parts.train)).labels[:, 2].any()
+
+
+def test_d2_a_split_without_validation_actors_is_refused_before_anything_is_computed(tmp_path):
+    write_films(tmp_path, two_in_each_film(), sides=SideVideos(("film0", "film1", "film2"), (), ("film3",)))
+    heard = Heard()
+    with pytest.raises(TooFewActors, match=r"must have validation actors .*--val-share 0\.15"):
+        run_experiment(experiment_on(tmp_path), tmp_path / "run", listener=heard)
+    assert not heard.steps
+
+
+def test_linked_videos_are_trained_on(root, tmp_path):
+    for name in ("actors.csv", "split.toml"):
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+    (tmp_path / "videos").mkdir()
+    for film in (root / "videos").iterdir():
+        (tmp_path / "videos" / film.name).symlink_to(film)
+    data = experiment_on(tmp_path).data
+    assert isinstance(data, TableData)
+    assert sorted(table_sides(data).videos) == ["film0", "film1", "film2"]
 
 
 def test_a_table_is_read_again_only_when_its_files_have_changed(tmp_path):

@@ -83,7 +83,10 @@ def check_table(
         raise typer.Exit(2)
     _print_counts(table, actors, named.probed)
     if leave_out_missing is not None:
+        from mule.data.convert.origin import keep_origin
+
         _write_kept(actors, named.left_out, leave_out_missing)
+        keep_origin(table, leave_out_missing)
 
 
 @app.command()

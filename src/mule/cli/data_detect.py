@@ -16,6 +16,7 @@ from mule.core.errors import AnnotationError, DetectorError, VideoError
 if TYPE_CHECKING:
     from mule.data.convert.detected import SearchedVideos
     from mule.data.convert.detecting import Finder, FrameTimes
+    from mule.data.convert.origin import keep_origin
     from mule.data.convert.partial_boxes import PartialBoxes
     from mule.data.table.table import ActorTable, ObjectTable
     from mule.data.table.videos import VideoOnDisk
@@ -121,6 +122,8 @@ def detect(
         partial.remove()
     _require_seen(videos, found, skipped)
     _write(found, clips, persons=persons, objects=objects, out=out, scores=scores)
+    if table is not None and out is not None:
+        keep_origin(table, out)
     is_partial = [_print_skipped(skipped, partial), _print_unseen(found)]
     if any(is_partial):
         raise typer.Exit(2)

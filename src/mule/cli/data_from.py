@@ -93,7 +93,8 @@ def from_ava(
 
     The table has one row per person, box and time with all its actions. Excluded times are left out.
     """
-    from mule.data.convert.ava import actors_from_ava, boxes_from_ava
+    from mule.data.convert.ava import CUT_AT_S, actors_from_ava, boxes_from_ava
+    from mule.data.convert.origin import ava_origin, write_origin
     from mule.data.table.writing import write_object_table
 
     if boxes is not None:
@@ -103,6 +104,7 @@ def from_ava(
         return
     num_classes = 60 if classes == "60" else 80
     _write(*actors_from_ava(folder, split, num_classes=num_classes, videos=videos), out)
+    write_origin(ava_origin(num_classes=num_classes, starts_at_s=CUT_AT_S[videos]), out)
 
 
 @app.command("from-charades")
@@ -142,6 +144,7 @@ def from_charades(
     Rows are whole videos with all their actions, or moments with the actions at that time.
     """
     from mule.data.convert.charades import actors_from_charades, clip_times, read_class_names, rows_of
+    from mule.data.convert.origin import charades_origin, write_origin
     from mule.video.clips import ClipShape
 
     clips = clip_times(every, shape=ClipShape(frames, stride, num_slow_frames=1), frame_rate=fps)
@@ -150,6 +153,7 @@ def from_charades(
         csv, rows_of(rows, clips), class_names=names, keep_unlabelled=keep_unlabelled
     )
     _write(table, report, out)
+    write_origin(charades_origin(names), out)
 
 
 @app.command("from-coco")

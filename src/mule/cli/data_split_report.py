@@ -105,6 +105,8 @@ def print_report(report: "SplitReport", split: "Split") -> None:
         )
     )
     console.print(Text(" ".join((*_sets(split), *_rules(split.rules, is_open=bool(split.classes.z3))))))
+    for line in (*_drawn(report, split.rules), *_kept(report, split.rules)):
+        console.print(Text(line))
     console.print(_actors(report))
     console.print(_classes(report))
     for line in _leakage(report.leakage, report.classes):
@@ -153,6 +155,34 @@ def _rules(rules: "Rules", *, is_open: bool) -> list[str]:
     )
     together = f"; groups ({rules.groups_from}) stay together" if rules.groups_from else ""
     return [*lines, (drawn if rules.sides == "drawn" else given) + together + "."]
+
+
+def _drawn(report: "SplitReport", rules: "Rules") -> list[str]:
+    """What the draw for validation gave, next to what it aimed at."""
+    if not rules.val_share:
+        return []
+    pool = ("train", "val", "test") if rules.sides == "drawn" else ("train", "val")
+    val, total = report.sides["val"], sum(report.sides[side].actors for side in pool)
+    share = 100 * val.actors / max(total, 1)
+    return [
+        f"Validation has {val.videos} videos with {val.actors} of {total} actors ({share:.1f} %; "
+        f"{100 * rules.val_share:g} % were wanted)."
+    ]
+
+
+def _kept(report: "SplitReport", rules: "Rules") -> list[str]:
+    """What the rule for novel actions leaves of the training side, and what the other rule would leave."""
+    if not report.train_kept:
+        return []
+    total = max(report.sides["train"].actors, 1)
+    shares = {
+        rule: f"{count} of {total} actors ({count / total:.1%})" for rule, count in report.train_kept.items()
+    }
+    other = "unlabel" if rules.train_novel == "drop" else "drop"
+    return [
+        f"Training keeps {shares[rules.train_novel]} with --train-novel {rules.train_novel}; with {other} it would keep "
+        f"{shares[other]}."
+    ]
 
 
 def _actors(report: "SplitReport") -> Table:

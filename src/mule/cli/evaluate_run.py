@@ -90,7 +90,8 @@ def evaluate_run(
 
     First comes what the run would flag in practice, then closed-set mAP and open-set measures by novelty score. Results
     are kept in RUN_DIR/results and reused until weights or data change. With --by track, the evidence of all looks at a
-    person is fused; other scores get the mean of their inputs.
+    person is fused; other scores get the mean of their inputs. With --split, only that part is looked at, and what a score
+    is fitted on: shares flagged need validation, so `--split test --score PE` leaves them out.
     """
     require_folders(run_dir, what="the folder of a run")
     from mule.inference.judging import Judging, judge_run
@@ -107,16 +108,16 @@ def evaluate_run(
         resamples=resamples,
         test_clips=test_clips,
         by=by,
+        looks_at_least=bool(splits),
     )
     if looks:
-        from mule.cli import show_looks
         from mule.inference.judging import judge_looks
 
         if by == "look":
             raise typer.BadParameter("goes with --by track.", param_hint="--looks")
         for side in splits or sides_under_test(experiment):
             by_looks = judge_looks(run_dir, experiment, side, looks=looks, judging=judging, noted=noted)
-            show_looks.looks_table(side, by_looks)
+            looks_table(side, by_looks)
         return
     results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=noted)
     from mule.inference.flagged import actions_left_out, flagged_in_run, headline_scores
@@ -129,6 +130,8 @@ def evaluate_run(
         if score is not None:
             counts = flagged_in_run(run_dir, side, result, score, judging=judging)
             _print_flagged(name, result, score, counts)
+        for line in _protocol(result):
+            _say(line)
         if side in tests and left_out:
             _say(
                 f"Not tested, because the split keeps them for choosing between models: {', '.join(left_out)}."
@@ -151,11 +154,26 @@ def _first_score(result: "SideResult") -> str | None:
     return deciding_score(result) or next(iter(result.scores), None)
 
 
+def _protocol(result: "SideResult") -> list[str]:
+    """Whom the detector lost, and the official metric or why there is none."""
+    lines = [result.detected.sentence] if result.detected else []
+    if result.official is None:
+        return [*lines, *filter(None, [result.official_missing])]
+    official = result.official
+    return [
+        *lines,
+        f"{official.name[0].upper()}{official.name[1:]}: {official.mean_ap:.4f} ({official.num_classes} have ground truth; "
+        f"results/{official.files[0]}).",
+    ]
+
+
 def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping[str, Flagged]") -> None:
     from mule.inference.flagged import deciding_score
 
     shares = {"known": result.scores[score].known_flagged, "novel": result.scores[score].novel_flagged}
     flagged = " and ".join(f"{share:.1%} of {kind}" for kind, share in shares.items() if share is not None)
+    if not flagged:
+        return
     by = f"by {score}"
     if score == deciding_score(result):
         by += ", the score `mule watch` decides by"
@@ -173,33 +191,38 @@ def _print_table(name: str, result: "SideResult", scores: Sequence[str]) -> None
 
     table = Table(
         title=f"{name}: {result.num_known} known and {result.num_novel} novel actors, "
-        f"closed-set mAP {result.mean_ap:.4f}",
+        f"actor-level mAP {result.mean_ap:.4f}",
         title_justify="left",
         box=None,  # room for whole names in 80 columns
         padding=(0, 2, 0, 0),
         pad_edge=False,
     )
     table.add_column("score", overflow="fold")
-    for title in ("AUROC", "AUPR", "FPR95", "known", "novel", "ties"):
+    flags = any(result.scores[score].threshold is not None for score in scores)
+    for title in ("AUROC", "AUPR", "FPR95", *(("known", "novel") if flags else ()), "ties"):
         table.add_column(title, justify="right", no_wrap=True)
     decides = deciding_score(result)
     for score in scores:
         mark, style = ("*", "bold") if score == decides else ("", None)
-        table.add_row(Text(mark + score), *_cells(result.scores[score]), style=style)
+        table.add_row(Text(mark + score), *_cells(result.scores[score], flags=flags), style=style)
     console = Console()
     console.print(table)
+    if scores and not flags:
+        console.print(
+            Text("Shares flagged need validation, which was not looked at; add --split val.", style="dim")
+        )
     if decides in scores:
         console.print(Text("* decides in `mule watch`", style="dim"))
 
 
-def _cells(score: "ScoreResult") -> list[str]:
+def _cells(score: "ScoreResult", *, flags: bool) -> list[str]:
     from mule.evaluation.open_set import OpenSetMeasures
 
     cells = ["–"] * 3
     if isinstance(score.measures, OpenSetMeasures):
         values = (score.measures.auroc, score.measures.aupr_novel, score.measures.fpr_at_95_tpr)
         cells = [f"{value:.4f}" for value in values]
-    shares = (score.known_flagged, score.novel_flagged)
+    shares = (score.known_flagged, score.novel_flagged) if flags else ()
     return [
         *cells,
         *("–" if share is None else f"{share:.1%}" for share in shares),
@@ -223,3 +246,38 @@ def _print_left_out(results: "Mapping[str, SideResult]", *, names: Sequence[str]
 
 def _say(sentence: str, style: str = "") -> None:
     Console().print(Text(sentence, style=style))
+
+
+def looks_table(side: str, results: "Mapping[int, SideResult]") -> None:
+    """Print AUROC by number of looks, closed-set mAP first, then the scores that were left out."""
+    first = next(iter(results.values()))
+    table = Table(
+        "AUROC",
+        *map(looks_in_words, results),
+        title=f"{side}: {first.num_known} known and {first.num_novel} novel tracks",
+    )
+    table.add_row(
+        "closed-set mAP", *(f"{result.mean_ap:.4f}" for result in results.values()), end_section=True
+    )
+    for name in dict.fromkeys(name for result in results.values() for name in result.scores):
+        table.add_row(Text(name), *(_auroc(result, name) for result in results.values()))
+    console = Console()
+    console.print(table)
+    left_out = {name: reason for result in results.values() for name, reason in result.left_out.items()}
+    for name, reason in left_out.items():
+        console.print(Text(f"left out: {name} ({reason})"), soft_wrap=True)
+    console.print(Text(list(results.values())[-1].convention, style="dim"))
+
+
+def looks_in_words(number: int) -> str:
+    """Return the title of a column: `1 look`, `2 looks`."""
+    return f"{number} look{'s' if number > 1 else ''}"
+
+
+def _auroc(result: "SideResult", name: str) -> str:
+    from mule.evaluation.open_set import OpenSetMeasures
+
+    score = result.scores.get(name)
+    if score is None or not isinstance(score.measures, OpenSetMeasures):
+        return "–"
+    return f"{score.measures.auroc:.4f}"

@@ -106,7 +106,7 @@ def _scored(findings: Findings, each: FinishedRow, side: str) -> ScoredActors:
         f"{each.method}, {score}",
         known=novelty[~is_novel],
         novel=novelty[is_novel],
-        threshold=each.results[side].scores[score].threshold,
+        threshold=_threshold(each, side, score),
     )
 
 
@@ -170,7 +170,13 @@ def write_pictures(findings: Findings, side: str, path: Path, *, count: int = 4)
 
 def _called_novel(findings: Findings, each: FinishedRow, side: str) -> Bool[np.ndarray, " actors"]:
     score = findings.judged_by[each.method]
-    return read_novelties(each.row.folder, side)[score] > each.results[side].scores[score].threshold
+    return read_novelties(each.row.folder, side)[score] > _threshold(each, side, score)
+
+
+def _threshold(each: FinishedRow, side: str, score: str) -> float:
+    """The threshold of validation; rows of a comparison always look at validation."""
+    threshold = each.results[side].scores[score].threshold
+    return np.inf if threshold is None else threshold
 
 
 def _truth(outputs: SideOutputs, actors: np.ndarray) -> Calls:

@@ -269,7 +269,8 @@ def networks_comparison(findings: Findings, side: str) -> Comparison:
             "steps": float(gradient_steps(each.row.experiment)),
             "trained_s": trained_seconds(each.row),
         }
-        outcomes += [Outcome(each.method, name, value, each.row.trial) for name, value in values.items()]
+        found = {name: value for name, value in values.items() if value is not None}
+        outcomes += [Outcome(each.method, name, value, each.row.trial) for name, value in found.items()]
     return Comparison(_listed(findings), NETWORK_MEASURES, tuple(outcomes))
 
 

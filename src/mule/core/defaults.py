@@ -25,3 +25,6 @@ READ_WORKERS = 1
 PREFETCH_BATCHES = 2
 UNREADABLE_SHARE = 0.01
 """Loading stops if more than this share of an epoch's clips cannot be read."""
+
+PAPER_ACTOR_SCORE = 0.85
+"""Least score of an actor in the paper (Faster R-CNN, ResNeXt-101-FPN)."""

@@ -6,7 +6,7 @@ Rooms receive plain values. Only `cli` and `training.build` read a whole experim
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mule.core.defaults import (
     BOX_JITTER,
@@ -16,6 +16,7 @@ from mule.core.defaults import (
     HSIC_TOLERANCE,
     INNER_STEPS,
     MILESTONE_FACTOR,
+    PAPER_ACTOR_SCORE,
     PREFETCH_BATCHES,
     READ_WORKERS,
     UNREADABLE_SHARE,
@@ -34,6 +35,11 @@ NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 LabelsOf = Literal["actors", "clips"]
+
+
+def _word_of(value: object) -> object:
+    """Return the word true for the value true: `--set data.test_boxes=true` reads it as TOML."""
+    return "true" if value is True else value
 
 
 class StageData(Settings):
@@ -72,9 +78,14 @@ class TableData(Settings):
     objects: str | None = None
     """Table of objects; by default there are none."""
     persons: str | None = None
-    """Table of detected persons (objects of class person). In training, those that overlap an actor get its labels."""
+    """Table of detected persons (objects of class person), or a published AVA file of them. In training, those that
+    overlap an actor get its labels; where labels are of clips, they are the actors of their clip."""
     person_score: Share = 0.9
-    """Smallest score of a detected person."""
+    """Smallest score of a detected person in training."""
+    test_boxes: Annotated[Literal["true", "detected"], BeforeValidator(_word_of)] = "true"
+    """What validation and test judge: the actors of the table, or detected persons with the truth of their match."""
+    test_person_score: Share = PAPER_ACTOR_SCORE
+    """Smallest score of a detected person in validation and test."""
     videos: str = "videos"
     split: str = "split.toml"
     features: str = "features"
@@ -85,6 +96,8 @@ class TableData(Settings):
     """Frames per second of the grid of times, such as "30" or "30000/1001"; the default is each video's own rate."""
     val_views: Count = 1
     """Clips per video in validation, where actors have no time of their own."""
+    test_views: Count | None = None
+    """The same in test; by default as many as in validation. Evidence is the mean over the clips of a video."""
     draws_evenly: bool = False
     """Whether clips with rare actions are drawn more often."""
     person_labels: Literal["best", "all"] = "best"

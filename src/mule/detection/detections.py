@@ -11,15 +11,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mule.core.defaults import PAPER_ACTOR_SCORE
 from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
 from mule.core.text_rows import PROBLEMS_SHOWN
 from mule.detection.boxes import has_area, px_from_unit
 
 PERSON = 0
 """Class index of a person. Persons are actors, all other classes are objects."""
-
-PAPER_ACTOR_SCORE = 0.85
-"""Least score of an actor in the paper (Faster R-CNN, ResNeXt-101-FPN)."""
 
 DEFAULT_MAX_OBJECTS = 5
 """M, the number of objects kept per image. The paper gives none; AIA, which it compares with, keeps five."""

@@ -48,14 +48,17 @@ def evaluate_charades_official(scores: AnyArray, targets: AnyArray, is_submitted
     """Charades mAP by the rule of the official program.
 
     Args:
-        scores: (clips, classes), in the order of the ground-truth file; not looked at where not submitted.
+        scores: (clips, classes), in the order of the ground-truth file; not looked at where not submitted. A class whose
+            submitted scores are all NaN was not scored and has no average precision.
         targets: (clips, classes), true where the video shows the class.
         is_submitted: true where the video was scored.
     """
     _require_shapes(scores, targets, is_submitted)
-    is_ranked = is_submitted & targets.any(axis=1)
-    per_class = ranked_average_precision(np.where(is_ranked[:, None], scores, -np.inf), targets)
-    return _result(per_class, targets, is_submitted, targets.sum(axis=0), OFFICIAL_CONVENTION)
+    is_ranked, is_scored = is_submitted & targets.any(axis=1), _is_scored(scores, is_submitted)
+    ranked = np.where(is_ranked[:, None], scores[:, is_scored], -np.inf)
+    per_class = np.full(len(is_scored), np.nan)
+    per_class[is_scored] = ranked_average_precision(ranked, targets[:, is_scored])
+    return _result(per_class, targets, is_submitted, targets.sum(axis=0) * is_scored, OFFICIAL_CONVENTION)
 
 
 def evaluate_charades_plain(scores: AnyArray, targets: AnyArray, is_submitted: AnyArray) -> CharadesResult:
@@ -64,8 +67,17 @@ def evaluate_charades_plain(scores: AnyArray, targets: AnyArray, is_submitted: A
     Arguments as for the official rule.
     """
     _require_shapes(scores, targets, is_submitted)
-    per_class = multilabel_average_precision(scores[is_submitted], targets[is_submitted])
-    return _result(per_class, targets, is_submitted, targets[is_submitted].sum(axis=0), PLAIN_CONVENTION)
+    is_scored, shown = _is_scored(scores, is_submitted), targets[is_submitted]
+    per_class = np.full(len(is_scored), np.nan)
+    per_class[is_scored] = multilabel_average_precision(
+        scores[is_submitted][:, is_scored], shown[:, is_scored]
+    )
+    return _result(per_class, targets, is_submitted, shown.sum(axis=0) * is_scored, PLAIN_CONVENTION)
+
+
+def _is_scored(scores: AnyArray, is_submitted: AnyArray) -> Bool[np.ndarray, " classes"]:
+    """Return which classes have scores; all of them if nothing was submitted."""
+    return np.asarray(~np.isnan(scores[is_submitted]).all(axis=0) | ~is_submitted.any())
 
 
 def evaluate_charades_files(
@@ -88,7 +100,7 @@ def evaluate_charades_files(
 def read_scores(path: Path) -> SubmittedScores:
     """Scores from lines `id s0 s1 …`, separated by spaces or tabs.
 
-    As many scores on each line as on the first.
+    As many scores on each line as on the first. `nan` on every line means that a class was not scored.
     """
     problems = Problems(path)
     row_of: dict[str, int] = {}
@@ -98,7 +110,8 @@ def read_scores(path: Path) -> SubmittedScores:
         if not video:
             continue
         values = numbers(cells)
-        wrong = np.flatnonzero(~np.isfinite(values))
+        is_left_out = np.array([cell.lower() == "nan" for cell in cells], dtype=bool)
+        wrong = np.flatnonzero(~np.isfinite(values) & ~is_left_out)
         if not cells or (rows and len(cells) != len(rows[0])):
             wanted = f"the {len(rows[0])} scores of the first" if rows else "one score per class"
             problems.add(line, f"a line must hold a video and {wanted}; got {len(cells)} scores")
@@ -106,6 +119,10 @@ def read_scores(path: Path) -> SubmittedScores:
             problems.add(line, f"a video must be scored once; got {shown(video)} again")
         elif len(wrong):
             problems.add(line, f"score {wrong[0] + 1} must be a finite number; got {shown(cells[wrong[0]])}")
+        elif rows and (is_left_out != np.isnan(rows[0])).any():
+            problems.add(
+                line, "a class must be scored on every line, or on none (nan); the first line scores others"
+            )
         else:
             row_of[video] = len(rows)
             rows.append(values)

@@ -74,7 +74,7 @@ def flagged_by_action(
 def flagged_in_run(
     run_dir: Path, side: str, result: SideResult, score: str, *, judging: Judging
 ) -> Mapping[str, Flagged]:
-    """Count the flagged people of a judged side of a run by novel action; none if its outputs were removed.
+    """Count the flagged people of a judged side of a run by novel action; none without a threshold or without its outputs.
 
     Args:
         run_dir: the folder of the run.
@@ -83,12 +83,15 @@ def flagged_in_run(
         score: the score to flag by.
         judging: how the side was judged.
     """
+    threshold = result.scores[score].threshold
+    if threshold is None:
+        return {}
     try:
         outputs = judging.rows_of(kept_outputs(run_dir, side))
         novelty = read_novelties(run_dir, judging.name_of(side))[score]
     except ResultError:
         return {}
-    return flagged_by_action(outputs.truth, novelty, result.scores[score].threshold, taught=outputs.classes)
+    return flagged_by_action(outputs.truth, novelty, threshold, taught=outputs.classes)
 
 
 def actions_left_out(experiment: Experiment) -> tuple[str, ...]:

@@ -6,30 +6,33 @@ Closed-set mAP, and every open-set measure of every score, with intervals over c
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from mule.core.errors import MuleError, NotFinite, RangeError
-from mule.core.settings import Experiment
+from mule.core.errors import MuleError, NotFinite
+from mule.core.settings import Experiment, TableData
+from mule.data.convert.origin import read_origin
 from mule.evaluation.class_figures import novelty_percentiles, reliability
 from mule.evaluation.intervals import ClipDraws, draw_clips, drawn_measures, intervals_of
 from mule.evaluation.mean_ap import mean_over_classes, multilabel_average_precision
 from mule.evaluation.open_set import (
-    OPEN_SET_CONVENTION,
     OpenSetIntervals,
     OpenSetMeasures,
     UndefinedMeasures,
     evaluate_open_set,
 )
 from mule.evaluation.outcomes import LEVEL
+from mule.inference.judging_settings import FALSE_ALARMS, Judging
+from mule.inference.official import official_result
 from mule.inference.outputs import SideOutputs
-from mule.inference.remembering import reading_of
+from mule.inference.remembering import Reading, reading_of
 from mule.inference.results import (
     RESULTS_FORMAT,
+    DetectedResult,
     Novelties,
     ScoreResult,
     SideResult,
@@ -37,71 +40,12 @@ from mule.inference.results import (
     write_result,
 )
 from mule.inference.running import OutputsOf, weights_digest
-from mule.inference.score_rules import SCORE_NAMES, ScoreRule, score_rules
+from mule.inference.score_rules import ScoreRule, score_rules
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
-from mule.inference.tracks import By, by_track
 from mule.metrics import threshold_at_false_alarm_rate
 from mule.systems.catalogue import find_system
-from mule.training.data import Noted
+from mule.training.data import Noted, root_of, table_sides
 from mule.training.monitor import probability_order
-
-FALSE_ALARMS = 0.05
-
-
-@dataclass(frozen=True)
-class Judging:
-    """Settings of an evaluation."""
-
-    scores: tuple[str, ...] = SCORE_NAMES
-    dropout_passes: int = 10
-    resamples: int = 1000
-    """Bootstrap resamples for confidence intervals; 0 disables them."""
-    seed: int = 0
-    test_clips: int | None = None
-    """Clips in each test set of Stage; None uses the benchmark's number."""
-    by: By = "look"
-    """Evaluate every look at an actor on its own, or all looks of a track together."""
-    most_looks: int | None = None
-    """Use only the first so many looks of each track; None uses all."""
-
-    def __post_init__(self) -> None:
-        if self.most_looks is not None and (self.by == "look" or self.most_looks < 1):
-            raise RangeError(
-                f"most_looks must be at least 1 and needs by='track'; got most_looks={self.most_looks}, by={self.by!r}."
-            )
-
-    def rows_of(self, outputs: SideOutputs) -> SideOutputs:
-        """The rows to evaluate: looks as they are, or tracks."""
-        return outputs if self.by == "look" else by_track(outputs, most_looks=self.most_looks)
-
-    def name_of(self, side: str) -> str:
-        """The name of the result and its file; tracks are a result of their own."""
-        looks = "" if self.most_looks is None else f"-{self.most_looks}"
-        return side if self.by == "look" else f"{side}-by-track{looks}"
-
-    @property
-    def convention(self) -> str:
-        """What the numbers mean, in words; readers of results see it."""
-        drawn = (
-            f" intervals: {100 * LEVEL:g} % percentile bootstrap over clips, keeping clips of one video together, "
-            f"{self.resamples} resamples, seed {self.seed}."
-            if self.resamples
-            else ""
-        )
-        return (
-            f"{OPEN_SET_CONVENTION}{drawn} threshold: flags at most {FALSE_ALARMS:.0%} of the known actors of validation, "
-            "which is not used for training. Scores that learn use training actors only."
-        ) + self._by_track
-
-    @property
-    def _by_track(self) -> str:
-        if self.by == "look":
-            return ""
-        taken = "all" if self.most_looks is None else f"the first {self.most_looks}"
-        return (
-            f" tracks: {taken} looks at an actor are evaluated together; evidence is fused, rivals get the mean output and "
-            "feature. Scores learn from single looks; thresholds and p-values come from validation tracks of equal length."
-        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +53,8 @@ class FittedRule:
     """A score that has learned from known actors, and the novelty it gives those of validation."""
 
     rule: ScoreRule
-    val_novelty: Float[np.ndarray, " actors"]
+    val_novelty: Float[np.ndarray, " actors"] | None
+    """None if validation was not looked at."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +63,8 @@ class Yardstick:
 
     fitted: tuple[FittedRule, ...]
     left_out: Mapping[str, str]
-    mean_ap_val: float
-    dead_share: float
+    mean_ap_val: float | None
+    dead_share: float | None
 
 
 def judge_run(
@@ -142,14 +87,16 @@ def judge_run(
     require_sides(experiment, wanted)
     rules = score_rules(judging.scores)
     source = OutputsOf(run_dir, experiment, judging.dropout_passes, judging.test_clips)
-    keys = {side: result_key(source, side, judging) for side in wanted}
+    fitted_on = sides_fitted_on(rules, experiment, judging, wanted)
+    keys = {side: result_key(source, side, judging, fitted_on) for side in wanted}
     results = {side: read_result(run_dir, judging.name_of(side)) for side in wanted}
     missing = [side for side in wanted if (result := results[side]) is None or result.key != keys[side]]
     if missing:
-        train, val = (source.on(side, noted=noted) for side in (TRAIN, VAL))
-        read = reading_of(experiment.system, train, val, model=weights_digest(run_dir))
-        val = read(val)
-        yardstick = yardstick_of(rules, train, judging.rows_of(val))
+        known = {side: source.on(side, noted=noted) for side in fitted_on}
+        read = _reading(experiment, known, model=weights_digest(run_dir))
+        train, val = known.get(TRAIN), known.get(VAL)
+        val = None if val is None else read(val)
+        yardstick = yardstick_of(rules, train, None if val is None else judging.rows_of(val))
         for side in missing:
             outputs = {TRAIN: train, VAL: val}.get(side) or read(source.on(side, noted=noted))
             facts = {
@@ -160,9 +107,58 @@ def judge_run(
                 "weights_sha256": weights_digest(run_dir),
             }
             result, novelties = judged(judging.rows_of(outputs), yardstick, judging=judging, facts=facts)
+            if judging.by == "look" and side != TRAIN and isinstance(experiment.data, TableData):
+                result = with_protocol(
+                    result, read(source.on_all(side, noted=noted)), experiment, side, run_dir
+                )
             write_result(result, novelties, run_dir)
             results[side] = result
     return {judging.name_of(side): result for side, result in results.items() if result is not None}
+
+
+def with_protocol(
+    result: SideResult, outputs: SideOutputs, experiment: Experiment, side: str, run_dir: Path
+) -> SideResult:
+    """Return a result with what the published protocols add: the official metric, and whom the detector lost.
+
+    Args:
+        result: of the side.
+        outputs: on all its boxes, judged or not.
+        experiment: names the data.
+        side: a side of its data.
+        run_dir: where the official files go.
+    """
+    if not isinstance(experiment.data, TableData):
+        return result
+    official, counts = (
+        official_result(experiment, side, outputs, run_dir / "results"),
+        table_sides(experiment.data).boxes(side).counts,
+    )
+    found = {"detected": None if counts is None else DetectedResult(**asdict(counts))}
+    if isinstance(official, str):
+        return result.model_copy(update={**found, "official_missing": official})
+    return result.model_copy(update={**found, "official": official})
+
+
+def sides_fitted_on(
+    rules: Sequence[ScoreRule], experiment: Experiment, judging: Judging, wanted: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the sides of known actors to look at: training and validation, or only what is needed.
+
+    Needed is what a score learns from, what the system's memory remembers, and validation if it is judged anyway. Shares
+    flagged need validation, dead outputs need training; they are left out where that side is not looked at.
+    """
+    if not judging.looks_at_least or find_system(experiment.system).has_memory:
+        return TRAIN, VAL
+    needed = frozenset(wanted).union(*(rule.learns_from for rule in rules))
+    return tuple(side for side in (TRAIN, VAL) if side in needed)
+
+
+def _reading(experiment: Experiment, known: Mapping[str, SideOutputs], *, model: str) -> Reading:
+    """How to read outputs; a system without a memory reads them as they are."""
+    if not find_system(experiment.system).has_memory:
+        return lambda outputs: outputs
+    return reading_of(experiment.system, known[TRAIN], known[VAL], model=model)
 
 
 def judge_looks(
@@ -195,13 +191,23 @@ def judge_looks(
     return results
 
 
-def result_key(source: OutputsOf, side: str, judging: Judging) -> str:
+def result_key(
+    source: OutputsOf, side: str, judging: Judging, fitted_on: Sequence[str] = (TRAIN, VAL)
+) -> str:
     """Everything the result of a side depends on."""
-    keys = [source.key(each) for each in (TRAIN, VAL, side)]
+    keys = [source.key(each) for each in (*fitted_on, side)]
     judged_how = {"format": RESULTS_FORMAT, "scores": judging.scores, "convention": judging.convention}
+    if isinstance(source.experiment.data, TableData):
+        judged_how["protocol"] = _protocol_digest(source.experiment.data)
     if find_system(source.experiment.system).has_memory:
         judged_how["reads"] = "network and whole memory"
     return hashlib.sha256(json.dumps([keys, judged_how]).encode()).hexdigest()
+
+
+def _protocol_digest(data: TableData) -> str:
+    """What the official metric depends on beside the outputs: the published class numbers."""
+    origin = read_origin(root_of(data) / data.actors)
+    return "official 1" + ("" if origin is None else origin.model_dump_json())
 
 
 def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
@@ -209,26 +215,34 @@ def facts_unkept(system: str, side: str, *, model: str) -> dict[str, str]:
     return {"key": "", "system": system, "side": side, "side_digest": "", "weights_sha256": model}
 
 
-def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs, val: SideOutputs) -> Yardstick:
+def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs | None, val: SideOutputs | None) -> Yardstick:
     """Fit the rules on known actors, and measure what the evaluation of every side needs.
 
     A rule that does not apply to this network, or cannot learn from these actors, is left out with the
-    reason.
+    reason. A side may be None if no rule learns from it; what else needs it is then left out.
     """
     fitted: list[FittedRule] = []
     left_out: dict[str, str] = {}
     for rule in rules:
         try:
-            rule.fit(train.deciding, val.deciding)
-            fitted.append(FittedRule(rule, ranks(rule, val.deciding)))
+            _fit(rule, train, val)
+            fitted.append(FittedRule(rule, None if val is None else ranks(rule, val.deciding)))
         except MuleError as error:
             left_out[rule.name] = str(error)
     return Yardstick(
         tuple(fitted),
         left_out,
-        mean_ap_val=mean_over_classes(_average_precisions(val, np.ones(val.num_actors, dtype=bool))),
-        dead_share=_dead_share(train),
+        mean_ap_val=None
+        if val is None
+        else mean_over_classes(_average_precisions(val, np.ones(val.num_actors, dtype=bool))),
+        dead_share=None if train is None else _dead_share(train),
     )
+
+
+def _fit(rule: ScoreRule, train: SideOutputs | None, val: SideOutputs | None) -> None:
+    known = train or val
+    if known is not None:  # a rule ignores the side it does not learn from, so the other may stand in for it
+        rule.fit((train or known).deciding, (val or known).deciding)
 
 
 def _dead_share(train: SideOutputs) -> float:
@@ -283,7 +297,9 @@ def judged(
         except MuleError as error:
             left_out[each.rule.name] = str(error)
             continue
-        threshold = threshold_at_false_alarm_rate(each.val_novelty, FALSE_ALARMS)
+        threshold = None
+        if each.val_novelty is not None:
+            threshold = threshold_at_false_alarm_rate(each.val_novelty, FALSE_ALARMS)
         scores[each.rule.name] = _score_result(novelty, outputs, threshold=threshold, draws=draws)
     precisions = _average_precisions(outputs, is_known)
     result = SideResult.model_validate(
@@ -313,18 +329,18 @@ def _score_result(
     novelty: Float[np.ndarray, " actors"],
     outputs: SideOutputs,
     *,
-    threshold: float,
+    threshold: float | None,
     draws: ClipDraws | None,
 ) -> ScoreResult:
     truth = outputs.truth
-    is_flagged = novelty > threshold
+    is_flagged = None if threshold is None else novelty > threshold
     _, counts = np.unique(novelty, return_counts=True)
     places = novelty_percentiles(novelty)
     return ScoreResult(
         measures=_open_set(novelty, truth.is_novel, draws),
         threshold=threshold,
-        known_flagged=_share_of(is_flagged[np.logical_not(truth.is_novel)]),
-        novel_flagged=_share_of(is_flagged[truth.is_novel]),
+        known_flagged=_share_of(is_flagged, np.logical_not(truth.is_novel)),
+        novel_flagged=_share_of(is_flagged, truth.is_novel),
         tied_share=float(counts[counts > 1].sum() / len(novelty)),
         place_by_class={
             name: float(np.median(places[does]))
@@ -366,8 +382,10 @@ def _average_precisions(
     return multilabel_average_precision(order[chosen], outputs.labels[chosen])
 
 
-def _share_of(is_flagged: Bool[np.ndarray, " actors"]) -> float | None:
-    return float(is_flagged.mean()) if len(is_flagged) else None
+def _share_of(
+    is_flagged: Bool[np.ndarray, " actors"] | None, among: Bool[np.ndarray, " actors"]
+) -> float | None:
+    return None if is_flagged is None or not among.any() else float(is_flagged[among].mean())
 
 
 def _or_none(value: float) -> float | None:

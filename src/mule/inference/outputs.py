@@ -62,6 +62,10 @@ class SideOutputs:
     """Taught labels that are no actions, such as a viewpoint; novelty ignores them."""
     base_rate: float = BASE_RATE
     """a of Eq. 1, in the Belief score."""
+    box_index: Int[np.ndarray, " actors"] | None = None
+    """The box of the side that each row shows; several clips of one video show the same. None: each row its own."""
+    is_judged: Bool[np.ndarray, " actors"] | None = None
+    """False for boxes that are neither known nor novel under the split; None judges all."""
 
     @property
     def num_actors(self) -> int:
@@ -177,6 +181,8 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
         "is_novel": torch.from_numpy(outputs.truth.is_novel),
         "boxes_xyxy_unit": torch.from_numpy(outputs.truth.boxes_xyxy_unit),
         "clip_index": torch.from_numpy(outputs.clip_index),
+        "box_index": None if outputs.box_index is None else torch.from_numpy(outputs.box_index),
+        "is_judged": None if outputs.is_judged is None else torch.from_numpy(outputs.is_judged),
         "key_time_s": torch.tensor([name.key_time_s for name in outputs.clip_names], dtype=torch.float64),
     }
     names = {
@@ -253,4 +259,6 @@ def _outputs(names: dict[str, Any], tensors: dict[str, Tensor]) -> SideOutputs:
         not_stored=names["not_stored"],
         num_skipped=names["num_skipped"],
         base_rate=names.get("base_rate", BASE_RATE),  # not in files of version 0.1
+        box_index=column("box_index") if "box_index" in tensors else None,
+        is_judged=column("is_judged") if "is_judged" in tensors else None,
     )

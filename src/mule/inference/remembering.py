@@ -135,6 +135,11 @@ class MemoryRule:
     shared: SharedMemory = field(default_factory=SharedMemory, repr=False)
     _memory: EvidenceMemory | None = field(default=None, repr=False)
 
+    @property
+    def learns_from(self) -> frozenset[str]:
+        """Training, which it remembers, and validation, which sets its reach."""
+        return frozenset({"train", "val"})
+
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Remember the training actors; held-out known actors set how far the memory reaches."""
         self._memory = self.shared.of(train, held_out)

@@ -2,6 +2,7 @@
 
 RUN/results/SIDE.json          measures, intervals, which scores were left out and why (`SideResult`)
            /SIDE.safetensors   the novelty of every actor by every score
+           /ava_…, charades_…  scores as the official programs read them (`inference/official.py`)
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
+from mule.inference.judged_rows import judged_rows
 from mule.inference.outputs import SideOutputs, read_side_outputs
 from mule.systems.catalogue import EvidenceKind
 
@@ -32,8 +34,8 @@ class ScoreResult(Result):
     """How well one score tells the novel actors of a side from the known ones."""
 
     measures: OpenSetMeasures | UndefinedMeasures
-    threshold: float
-    """Flags at most 5 % of the known actors of validation."""
+    threshold: float | None
+    """Flags at most 5 % of the known actors of validation; None if validation was not looked at."""
     known_flagged: float | None
     """Share of this side's known actors above the threshold; 5 % is the promise."""
     novel_flagged: float | None
@@ -42,6 +44,39 @@ class ScoreResult(Result):
     """Share of actors whose novelty equals another's."""
     place_by_class: dict[str, float]
     """For each action, the median percentile of its actors by novelty: 0 is most familiar, 100 most novel."""
+
+
+class OfficialResult(Result):
+    """What the official program of a published data set measures, over the classes that the network knows."""
+
+    name: str
+    """The metric, its classes and its boxes, in words."""
+    mean_ap: float
+    mean_ap_by_class: dict[str, float | None]
+    num_classes: int
+    """Known classes that have ground truth; the mean is over these."""
+    files: tuple[str, ...]
+    """Files in the folder of results, as the official program reads them."""
+    convention: str
+
+
+class DetectedResult(Result):
+    """How many true actors the detector lost, and how many detections match nobody."""
+
+    num_known: int
+    num_known_lost: int
+    num_novel: int
+    num_novel_lost: int
+    num_detections: int
+    num_unmatched: int
+
+    @property
+    def sentence(self) -> str:
+        """The counts in words."""
+        return (
+            f"{self.num_known_lost} of {self.num_known} known and {self.num_novel_lost} of {self.num_novel} novel actors "
+            f"were not detected; {self.num_unmatched} of {self.num_detections} detections match nobody."
+        )
 
 
 class SideResult(Result):
@@ -62,16 +97,23 @@ class SideResult(Result):
     mean_ap: float
     """Closed-set mAP of this side's known actors, over the actions that occur among them."""
     mean_ap_by_class: dict[str, float | None]
-    mean_ap_val: float
-    """Closed-set mAP on validation."""
-    dead_share: float
-    """Share of outputs that give no training actor any evidence, where evidence is the ReLU of its own output."""
+    mean_ap_val: float | None
+    """Closed-set mAP on validation; None if validation was not looked at."""
+    dead_share: float | None
+    """Share of outputs that give no training actor any evidence, where evidence is the ReLU of its own output; None if
+    training was not looked at."""
     expected_error: float
     """Expected calibration error (ECE) of the probabilities of known actors."""
     scores: dict[str, ScoreResult]
     left_out: dict[str, str]
     """Scores that do not apply to this network, and why."""
     convention: str
+    official: OfficialResult | None = None
+    """Closed-set mAP by the official program; None where the data have none."""
+    official_missing: str = ""
+    """Why there is none."""
+    detected: DetectedResult | None = None
+    """None where true boxes, or clips, are judged."""
 
 
 def write_result(result: SideResult, novelties: Novelties, run_dir: Path) -> None:
@@ -111,7 +153,7 @@ def read_novelties(run_dir: Path, side: str) -> Novelties:
 
 
 def kept_outputs(run_dir: Path, side: str) -> SideOutputs:
-    """Read the cached outputs of a run that was evaluated.
+    """Read the cached outputs of a run that was evaluated, on the judged boxes of a side.
 
     Raises:
         ResultError: there are none, or they are damaged.
@@ -122,4 +164,4 @@ def kept_outputs(run_dir: Path, side: str) -> SideOutputs:
             f"{run_dir / 'outputs' / side}: an evaluated run must have its outputs here; they are missing or damaged. "
             f"Remove {run_dir / 'results'} to evaluate the run again."
         )
-    return outputs
+    return judged_rows(outputs)

@@ -32,6 +32,7 @@ from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName
 from mule.evidence.fusion import along_tracks
 from mule.features.pooling import FeatureMaps
+from mule.inference.judged_rows import judged_rows
 from mule.inference.outputs import (
     OUTPUTS_FORMAT,
     SideOutputs,
@@ -86,7 +87,11 @@ class OutputsOf:
         return side_digest(self.experiment, side, test_clips=self.test_clips)
 
     def on(self, side: str, *, noted: Noted) -> SideOutputs:
-        """Read the outputs on a side from the run's folder, or compute and cache them.
+        """Return the outputs on the judged boxes of a side."""
+        return judged_rows(self.on_all(side, noted=noted))
+
+    def on_all(self, side: str, *, noted: Noted) -> SideOutputs:
+        """Read the outputs on all boxes of a side from the run's folder, or compute and cache them.
 
         Outputs cached with more passes with dropout are reused: the first passes are the same.
         """
@@ -199,6 +204,8 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
             **({} if num_passes else {"dropout_logits": NO_PASSES if has_dropout else NO_DROPOUT}),
         },
         num_skipped=len({clip.position for clip in skipped}),  # a side with a memory is read twice
+        box_index=rows if len(np.unique(rows)) < len(rows) else None,
+        is_judged=None if side.is_judged is None else side.is_judged[rows],
     )
 
 

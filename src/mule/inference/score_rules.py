@@ -21,6 +21,8 @@ from mule.rivals.scores.by_name import SCORE_BY_NAME, ScoreName
 from mule.rivals.scores.outputs import Need, OutputScore
 from mule.systems.catalogue import EvidenceKind
 
+NO_SIDE_NEEDED: frozenset[str] = frozenset()
+
 
 @runtime_checkable
 class ScoreRule(Protocol):
@@ -29,6 +31,11 @@ class ScoreRule(Protocol):
     @property
     def name(self) -> str:
         """The name of the score in tables."""
+        ...
+
+    @property
+    def learns_from(self) -> frozenset[str]:
+        """The sides it is fitted on: train, val, both or none."""
         ...
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
@@ -134,6 +141,7 @@ class EvidenceRule:
     """A score of the network's own evidence. It learns nothing."""
 
     name: str
+    learns_from: frozenset[str] = NO_SIDE_NEEDED
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Do nothing: there is nothing to learn."""
@@ -155,6 +163,7 @@ class LogitRule:
     """A score of evidence read off the logits as e^±h, however the network was trained. It learns nothing."""
 
     name: str
+    learns_from: frozenset[str] = NO_SIDE_NEEDED
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Do nothing: there is nothing to learn."""
@@ -177,6 +186,11 @@ class RivalRule:
     name: str
     score: OutputScore
     _learned_from: SideOutputs | None = field(default=None, repr=False)
+
+    @property
+    def learns_from(self) -> frozenset[str]:
+        """Training, if the score learns at all."""
+        return frozenset({"train"}) if self.score.learns else NO_SIDE_NEEDED
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:  # noqa: ARG002 - all rules share one signature
         """Learn from training actors, if the score learns at all."""
@@ -224,6 +238,11 @@ class FisherRule:
     def name(self) -> str:
         """The names of its parts, combined."""
         return fisher_name([part.name for part in self.parts])
+
+    @property
+    def learns_from(self) -> frozenset[str]:
+        """Validation, where p-values are computed, and what its parts need."""
+        return frozenset({"val"}).union(*(part.learns_from for part in self.parts))
 
     def fit(self, train: SideOutputs, held_out: SideOutputs) -> None:
         """Fit every part, then calibrate its values on held-out known actors.

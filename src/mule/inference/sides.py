@@ -9,6 +9,7 @@ that look like those it judges.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from mule.training.data import (
 )
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.training.maps import keep_features, kept_features
+from mule.training.side_boxes import persons_of_videos
 from mule.video.reading import frames_at, video_facts
 
 TRAIN, VAL = "train", "val"
@@ -85,6 +87,8 @@ class SideBatches:
     truth: ActorTruth
     digest: str
     """Two sides with the same digest show the same clips and actors."""
+    is_judged: Bool[np.ndarray, " rows"] | None = None
+    """False for rows that the network sees and official metrics count, but nobody calls known or novel; None judges all."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,13 @@ class ActorRows:
     """The file of every video by its name."""
     is_novel: Bool[np.ndarray, " rows"] | None = None
     """None if nobody is novel."""
+    is_judged: Bool[np.ndarray, " rows"] | None = None
+    """As in `SideBatches`."""
     objects: ClipObjects | None = None
+    persons: ClipObjects | None = None
+    """Detected persons, the actors of clips that are drawn from whole videos."""
+    num_views: int | None = None
+    """Clips drawn from a whole video; None draws as many as in validation."""
     map_times: ActorTable | None = None
     """The table whose key times the cached maps cover; None is `actors`.
 
@@ -136,8 +146,26 @@ def side_digest(experiment: Experiment, name: str, *, test_clips: int | None = N
     if isinstance(data, StageData):
         return f"{_set_of(data, name, test_clips).name}/{data.stride_frames}"
     files = [root_of(data) / each for each in (data.actors, data.split, data.objects) if each]
-    text = " ".join([name, experiment.view.model_dump_json(), *(_file_digest(path) for path in files)])
+    text = " ".join(
+        [
+            name,
+            experiment.view.model_dump_json(),
+            *(_file_digest(path) for path in files),
+            *_boxes_digest(data),
+        ]
+    )
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _boxes_digest(data: TableData) -> list[str]:
+    """What else decides which clips and boxes a side shows; nothing where all is as before these settings."""
+    shown: dict[str, object] = {}
+    if data.test_boxes == "detected" or (data.persons and data.labels_of == "clips"):
+        shown["persons"] = data.persons and _file_digest(root_of(data) / data.persons)
+        shown["boxes"] = [data.test_boxes, data.test_person_score, data.person_score]
+    if (data.val_views, data.test_views) != (1, None):
+        shown["views"] = [data.val_views, data.test_views]
+    return [json.dumps(shown)] if shown else []
 
 
 def read_side(
@@ -173,9 +201,8 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
     for experiment in experiments:
         if isinstance(experiment.data, TableData):
             sides = table_sides(experiment.data)
-            actors, _ = table_actors(TABLE_TESTS[0], sides.sides)
             videos.update(sides.videos)
-            videos.update(_test_videos(experiment.data, actors))
+            videos.update(_test_videos(experiment.data, sides.test_boxes.actors))
             table = sides.table
     if isinstance(first.data, TableData) and table is not None:
         folder = root_of(first.data) / first.data.features
@@ -255,38 +282,38 @@ def table_side(
         features = kept_features(experiment, data, videos, table=rows.map_times or actors)
         clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
-        return SideBatches(name, batches, rows_by_clip(actors), truth, digest)
-    num_views = data.val_views if isinstance(data, TableData) else 1
+        return SideBatches(name, batches, rows_by_clip(actors), truth, digest, rows.is_judged)
+    num_views = rows.num_views or (data.val_views if isinstance(data, TableData) else 1)
     reading = clip_reading(data, num_views=num_views, short_side_px=experiment.view.val_short_side_px)
-    samples = VideoClips(actors, rows.videos, classes=classes, reading=reading, objects=rows.objects)
-    return SideBatches(name, _pixels(experiment, samples), samples.rows_of, truth, digest)
+    samples = VideoClips(
+        actors, rows.videos, classes=classes, reading=reading, objects=rows.objects, persons=rows.persons
+    )
+    return SideBatches(name, _pixels(experiment, samples), samples.rows_of, truth, digest, rows.is_judged)
 
 
 def _split_side(experiment: Experiment, data: TableData, name: str, digest: str, noted: Noted) -> SideBatches:
     """One side of the split that the experiment names."""
     sides = table_sides(data)
-    actors, is_novel = table_actors(name, sides.sides)
-    videos = _test_videos(data, actors) if name in TABLE_TESTS else sides.videos
+    boxes, is_test = sides.boxes(name), name in TABLE_TESTS
     if experiment.backbone.frozen:
         noted(f"feature maps of the {name} side: read from {root_of(data) / data.features}, or computed now")
-    rows = ActorRows(actors, videos, is_novel=is_novel, objects=sides.objects, map_times=sides.table)
+    rows = ActorRows(
+        boxes.actors,
+        _test_videos(data, boxes.actors) if is_test else sides.videos,
+        is_novel=boxes.is_novel,
+        is_judged=None if boxes.is_judged.all() else boxes.is_judged,
+        objects=sides.objects,
+        persons=persons_of_videos(name, data, sides.persons),
+        num_views=data.test_views if is_test else None,
+        map_times=sides.table,
+    )
     return table_side(experiment, rows, name=name, classes=sides.split.classes.known_train, digest=digest)
 
 
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
-    """The annotated actors of a side, and which of them are novel.
-
-    Where a split reserves some novel actions for choosing and others for reporting, the test has only the
-    latter.
-    """
-    if name not in TABLE_TESTS:
-        actors = (sides.train if name == TRAIN else sides.val).actors
-        return actors, np.zeros(len(actors), dtype=bool)
-    test = sides.test
-    if not (test.is_for_choosing.any() and test.is_for_reporting.any()):
-        return test.actors, test.is_novel
-    is_reported = ~test.is_novel | test.is_for_reporting
-    return test.actors.at(is_reported), test.is_novel[is_reported]
+    """The annotated actors of a side that are judged, and which of them are novel."""
+    actors, _, is_novel = sides.judged(name)
+    return actors, is_novel
 
 
 def _test_videos(data: TableData, actors: ActorTable) -> dict[str, Path]:

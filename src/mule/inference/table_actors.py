@@ -76,16 +76,9 @@ def outputs_in_table(
                 f"{table_file}: some actors must do '{doing}'; the table names {', '.join(table.classes)}."
             )
         table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
-    table = _with_classes(table, run.classes)
+    table = table.with_classes(run.classes)
     outputs = outputs_of(run, _examples(run, table, videos), dropout_passes=0)
     return replace(outputs, tags=tags_of(run.experiment.data))
-
-
-def _with_classes(table: ActorTable, classes: Sequence[str]) -> ActorTable:
-    """Return the table with a column for each class; nobody does an action that the table does not name."""
-    missing = [name for name in classes if name not in table.classes]
-    labels = np.pad(table.labels, ((0, 0), (0, len(missing))))
-    return replace(table, classes=(*table.classes, *missing), labels=labels)
 
 
 def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> SideBatches:

@@ -22,15 +22,20 @@ from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.other_clips import OtherBackground, UndoneMotion
 from mule.data.batches.samples import ClipSample, ClipView, TrainingView, ViewedClip, WholeView
 from mule.data.batches.video_clips import ClipObjects, ClipReading, VideoClips
-from mule.data.split.matching import boxes_for_training
-from mule.data.split.sides import OpenSetSides, apply_split
+from mule.data.split.sides import apply_split
 from mule.data.split.splits import Split, read_split, table_digest
 from mule.data.table.reading import read_actor_table, read_object_table
-from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import stage_split
 from mule.stage.clips import StageClips, render_to_cache
+from mule.training.side_boxes import (
+    TableSides,
+    persons_of_videos,
+    read_persons,
+    require_persons,
+    training_actors,
+)
 from mule.training.step import Batches
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation
@@ -62,21 +67,6 @@ class SourceClips:
     train: StageClips | VideoClips
     val: StageClips | VideoClips
     classes: tuple[str, ...]
-    digests: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class TableSides:
-    """The table of an experiment under its split, with the paths of its videos, and its objects."""
-
-    table: ActorTable
-    """The whole table, whichever side its rows are on."""
-    sides: OpenSetSides
-    train_actors: ActorTable
-    """The actors of the training side, and detected persons who overlap them."""
-    split: Split
-    videos: Mapping[str, Path]
-    objects: ClipObjects | None
     digests: Mapping[str, str]
 
 
@@ -187,6 +177,7 @@ def source_clips(experiment: Experiment, *, noted: Noted) -> SourceClips:
         train, val = (stage_clips(data, role, noted=noted) for role in ("train", "val"))
         return SourceClips(train, val, train.classes, stage_digests(data))
     sides = table_sides(data)
+    sides.require_trainable(noted=noted)
     return SourceClips(
         video_clips(data, sides, "train"),
         video_clips(data, sides, "val", short_side_px=experiment.view.val_short_side_px),
@@ -239,6 +230,7 @@ def table_sides(data: TableData) -> TableSides:
         AnnotationError: a file cannot be read.
         VideoError: videos are missing.
     """
+    require_persons(data)
     root = root_of(data)
     files = [root / each for each in (data.actors, data.split, data.objects, data.persons) if each]
     return _sides_read(data, tuple(map(_stamp, files)))  # pyright: ignore[reportArgumentType] - frozen, so it has a hash
@@ -253,18 +245,17 @@ def _sides_read(data: TableData, _: object) -> TableSides:
             f"data.num_known must be the number of actions that {root / data.split} teaches, "
             f"{len(split.classes.known_train)}; got {data.num_known}. Correct it, or leave it out."
         )
+    digests = {"actors": table_digest(table), "split": split.digest}
+    table = table.with_classes(split.classes.known_train)  # a class of the split need not occur
     sides = apply_split(table, split)
     objects = ClipObjects(read_object_table(root / data.objects)) if data.objects else None
-    names = {name for side in (sides.train, sides.val) for name in side.actors.video_names}
-    return TableSides(
-        table,
-        sides,
-        _with_persons(sides.train.actors, data, root),
-        split,
-        videos_of(names, root / data.videos),
-        objects,
-        {"actors": table_digest(table), "split": split.digest},
-    )
+    persons = None if data.persons is None else read_persons(root / data.persons, beside=root / data.actors)
+    train_actors = training_actors(sides.train.actors, data, persons)
+    trained = TableSides(table, sides, train_actors, split, {}, objects, persons, data, digests)
+    names = {*train_actors.video_names, *trained.val_actors.video_names}
+    if data.test_boxes == "detected":
+        names.update(trained.val_boxes.actors.video_names)
+    return replace(trained, videos=videos_of(names, root / data.videos))
 
 
 def tags_of(data: StageData | TableData) -> tuple[str, ...]:
@@ -294,24 +285,18 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
         return None
 
 
-def _with_persons(actors: ActorTable, data: TableData, root: Path) -> ActorTable:
-    if data.persons is None:
-        return actors
-    persons = read_object_table(root / data.persons)
-    return boxes_for_training(actors, persons, min_score=data.person_score, take=data.person_labels).actors
-
-
 def video_clips(
     data: TableData, sides: TableSides, side: str, *, short_side_px: int | None = None
 ) -> VideoClips:
     """Return the clips of one side; in training, clips of a whole video are drawn at random."""
     num_views = None if side == "train" else data.val_views
     return VideoClips(
-        sides.train_actors if side == "train" else sides.sides.val.actors,
+        sides.train_actors if side == "train" else sides.val_actors,
         sides.videos,
         classes=sides.split.classes.known_train,
         reading=clip_reading(data, num_views=num_views, short_side_px=short_side_px),
         objects=sides.objects,
+        persons=persons_of_videos(side, data, sides.persons),
     )
 
 

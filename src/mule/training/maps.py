@@ -153,9 +153,10 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
 
 def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
     sides = table_sides(data)
+    sides.require_trainable(noted=noted)
     noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
     features = kept_features(experiment, data, sides.videos, table=sides.table)
-    tables, classes = (sides.train_actors, sides.sides.val.actors), sides.split.classes.known_train
+    tables, classes = (sides.train_actors, sides.val_actors), sides.split.classes.known_train
     train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
     return train, val, classes, dict(sides.digests)
 

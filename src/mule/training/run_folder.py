@@ -244,6 +244,10 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"data": data, "backbone": backbone})
 
 
+HOW_TESTED = "data.test_"
+"""Settings of a test, which a finished training does not depend on."""
+
+
 def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
     """Load the experiment of a run, with settings such as the folder its data is in now.
 
@@ -256,10 +260,10 @@ def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
             f"{run_dir}: must be the folder of a run; it has no {EXPERIMENT}. `mule train` makes one."
         )
     trained, wanted = load_experiment(path), load_experiment(path, settings)
-    changed = differences(trained, wanted)
+    changed = [key for key in differences(trained, wanted) if not key.startswith(HOW_TESTED)]
     if changed:
         raise ConfigError(
             f"a trained run must keep its settings; {', '.join(changed)} cannot be changed. --set may change "
-            "data.root and loading only."
+            "data.root, data.test_… and loading only."
         )
     return with_default_paths(wanted)

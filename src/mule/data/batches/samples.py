@@ -32,6 +32,11 @@ class ClipName(NamedTuple):
     video: str
     key_time_s: float
 
+    @property
+    def has_time(self) -> bool:
+        """Whether the clip is around a key time; otherwise it is of the whole video."""
+        return not math.isnan(self.key_time_s)
+
     def __str__(self) -> str:
         return self.video if math.isnan(self.key_time_s) else f"{self.video} at {self.key_time_s:g} s"
 

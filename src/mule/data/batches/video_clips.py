@@ -60,6 +60,7 @@ class VideoClips:
         classes: Sequence[str],
         reading: ClipReading,
         objects: "ClipObjects | None" = None,
+        persons: "ClipObjects | None" = None,
     ) -> None:
         """Prepare; no video is opened yet.
 
@@ -68,14 +69,17 @@ class VideoClips:
             sources: the path or source of each video in the table.
             classes: the actions that labels are about; labels of other actions are ignored.
             reading: how clips are cut.
-            objects: objects in the frames.
+            objects: objects in the frames. A clip of a whole video has those of the nearest frame within it.
+            persons: detected persons. In a clip of a whole video those of the nearest frame within it are the actors, each
+                with the labels of the video; without any, the whole frame is the actor.
 
         Raises:
             VideoError: the table names videos without a source.
             RangeError: a class is not in the table.
         """
         self.classes = tuple(classes)
-        self._reading, self._sources, self._objects = reading, dict(sources), objects
+        self._reading, self._sources = reading, dict(sources)
+        self._objects, self._persons = objects, persons
         self._facts: dict[str, VideoFacts] = {}
         self._ids = table.actor_id
         self._labels = table.labels_of(classes)
@@ -136,11 +140,21 @@ class VideoClips:
                 f"{source}: a key time must lie before the end ({float(report.end_s or 0):g} s); the table has "
                 f"{float(window.key_time_s):g} s. Is the file complete? `mule data check` finds such rows."
             )
-        objects = self._objects.at(name) if self._objects else _NO_OBJECTS
+        objects, persons = (
+            _NO_OBJECTS
+            if each is None
+            else each.at(name)
+            if name.has_time
+            else each.within(name.video, window)
+            for each in (self._objects, self._persons)
+        )
+        boxes = self._boxes[rows]
+        if not name.has_time and len(persons[0]):
+            boxes, rows = np.tile(persons[0], (len(rows), 1)), np.repeat(rows, len(persons[0]))
         return ClipSample(
             name=ClipName(name.video, float(window.key_time_s)),
             frames=clip.frames,
-            actor_boxes_xyxy_unit=torch.from_numpy(self._boxes[rows]),
+            actor_boxes_xyxy_unit=torch.from_numpy(boxes),
             labels=torch.from_numpy(self._labels[rows]),
             actor_ids=tuple(self._ids[row] for row in rows.tolist()),
             object_boxes_xyxy_unit=torch.from_numpy(objects[0]),
@@ -158,7 +172,7 @@ class VideoClips:
 
     def _window(self, position: int, source: VideoSource, generator: Generator | None) -> ClipWindow:
         name, reading = self.name_of(position), self._reading
-        has_time = not np.isnan(name.key_time_s)
+        has_time = name.has_time
         if has_time and reading.frame_rate:
             return clip_window(name.key_time_s, reading.shape, reading.frame_rate)
         if name.video not in self._facts:
@@ -198,8 +212,27 @@ class ClipObjects:
         """Return boxes, classes and scores at the clip's key time, to the millisecond, best first; there may be none."""
         if name.video not in self._video:
             return _NO_OBJECTS
-        tick = int(_ticks(np.array([name.key_time_s]))[0])
-        key = self._video[name.video] * (_WHOLE_VIDEO_TICK + 1) + tick
+        return self._best(self._key(name.video, name.key_time_s))
+
+    def within(
+        self, video: str, window: ClipWindow
+    ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
+        """Return the same of the frame with objects that is nearest to the clip's key time, from its first frame to its last."""
+        if video not in self._video:
+            return _NO_OBJECTS
+        first, key, last = (
+            self._key(video, max(float(time_s), 0.0))
+            for time_s in (window.times_s[0], window.key_time_s, window.times_s[-1])
+        )
+        keys = self._keys[slice(*np.searchsorted(self._keys, [first, last + 1]))]
+        return self._best(int(keys[np.abs(keys - key).argmin()])) if len(keys) else _NO_OBJECTS
+
+    def _key(self, video: str, time_s: float) -> int:
+        return self._video[video] * (_WHOLE_VIDEO_TICK + 1) + int(_ticks(np.array([time_s]))[0])
+
+    def _best(
+        self, key: int
+    ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
         start, end = np.searchsorted(self._keys, [key, key + 1])
         best = slice(start, min(end, start + self._most))
         return self._boxes[best], self._class[best], self._score[best]

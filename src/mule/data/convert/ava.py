@@ -15,7 +15,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from mule.core.errors import AnnotationError
-from mule.core.text_rows import Chunk, Problems, numbered, read_chunks, times_s, with_width
+from mule.core.text_rows import (
+    Chunk,
+    Problems,
+    finite_numbers,
+    numbered,
+    read_chunks,
+    times_s,
+    with_width,
+)
 from mule.data.convert.ava_files import (
     AVA_60,
     AVA_80,
@@ -26,7 +34,6 @@ from mule.data.convert.ava_files import (
     read_frames,
     read_label_map,
     read_rows,
-    scores,
     videos_and_times_s,
 )
 from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT, ConversionReport, require_rows
@@ -172,31 +179,17 @@ def boxes_from_ava(
 ) -> tuple[ObjectTable, ConversionReport]:
     """Convert predicted boxes, `video,time,x1,y1,x2,y2,label-or-empty,score`, to objects of the class `person`.
 
-    Labels are ignored. A box that the file repeats for each label becomes one box with the best score.
+    Labels are ignored; the score is the last column, with or without a label before it. A box that the file repeats for
+    each label becomes one box with the best score.
 
     Args:
-        path: the file of boxes; a missing score counts as 1.
+        path: the file of boxes.
         folder: folder with the official files that list included and excluded times.
         split: the split whose excluded times apply.
         videos: as in `actors_from_ava`.
     """
     rows, dropped = _rows_in_time(path, folder, split, are_predicted=True)
-    distinct, first, number = distinct_rows(np.column_stack([rows.frame, rows.boxes]))
-    best = np.zeros(len(distinct))
-    np.maximum.at(best, number, rows.score)
-    order = np.argsort(first)
-    boxes = rows.at(first[order])
-    video_number: dict[str, int] = {}
-    video_index = numbered(boxes.videos, video_number)
-    table = ObjectTable(
-        tuple(video_number),
-        ("person",),
-        video_index,
-        boxes.time_s - CUT_AT_S[videos],
-        boxes.boxes,
-        class_index=np.zeros(len(boxes), dtype=np.int64),
-        score=best[order],
-    )
+    table = _distinct_boxes(rows, CUT_AT_S[videos])
     noted = Counter(
         boxes_cut_at_the_edge_of_the_frame=int(rows.is_clipped.sum()),
         boxes_joined_to_the_same_one=len(rows) - len(table),
@@ -204,6 +197,26 @@ def boxes_from_ava(
     report = ConversionReport("rows", len(rows) + sum(dropped.values()), len(table), dropped, noted)
     require_rows(report, path)
     return table, report
+
+
+def _distinct_boxes(rows: _Rows, cut_at_s: float) -> ObjectTable:
+    """Return each box of each frame once, with its best score, in the order of the first rows."""
+    distinct, first, number = distinct_rows(np.column_stack([rows.frame, rows.boxes]))
+    best = np.zeros(len(distinct))
+    np.maximum.at(best, number, rows.score)
+    order = np.argsort(first)
+    boxes = rows.at(first[order])
+    video_number: dict[str, int] = {}
+    video_index = numbered(boxes.videos, video_number)
+    return ObjectTable(
+        tuple(video_number),
+        ("person",),
+        video_index,
+        boxes.time_s - cut_at_s,
+        boxes.boxes,
+        class_index=np.zeros(len(boxes), dtype=np.int64),
+        score=best[order],
+    )
 
 
 def _class_names(folder: Path, num_classes: Literal[60, 80]) -> dict[int, str]:
@@ -296,7 +309,7 @@ def _actions(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
 
 
 def _scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
-    score = scores(rows, problems)
+    score = finite_numbers([row[-1] for row in rows.rows], "the score", rows.lines, problems)
     problems.add_where(
         (score < 0) | (score > 1),
         rows.lines,

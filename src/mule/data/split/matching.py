@@ -1,22 +1,22 @@
 """Boxes to train and test on: ground truth, and detections with the labels of the boxes they overlap.
 
-The paper trains on ground truth and predicted persons together and tests on detected persons. A detection takes the
-labels of the ground-truth box it overlaps most, if the IoU is at least 0.5. `take="all"` gives it the labels of every
-box with that IoU, as in the authors' test file.
+The paper trains on ground truth and predicted persons together and tests on detected persons. In training a detection
+takes the labels of the ground-truth box it overlaps most, if the IoU is at least 0.5; `take="all"` gives it the labels of
+every box with that IoU. At test one detection stands for one person: see `boxes_for_testing`.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from mule.core.defaults import PAPER_ACTOR_SCORE
 from mule.core.errors import RangeError
-from mule.data.table.table import ActorTable, ObjectTable, joined_tables
+from mule.data.table.table import ActorTable, ObjectTable, RowChoice, joined_tables
 from mule.detection.boxes import iou_matrix
-from mule.detection.detections import PAPER_ACTOR_SCORE
 
 MATCH_IOU = 0.5
 TRAINING_SCORE = 0.9
@@ -24,6 +24,9 @@ TRAINING_SCORE = 0.9
 PERSON_CLASS = "person"
 _BOXES_AT_ONCE = 64
 _TIME_DECIMALS = 3
+
+NOBODY = -1
+"""The ground-truth row of a detection that matches none."""
 
 MatchRule = Literal["best", "all"]
 
@@ -57,6 +60,18 @@ class ActorBoxes:
     iou: Float[np.ndarray, " actors"]
     """IoU with the best ground-truth box; 1 for ground truth itself."""
     counts: MatchCounts
+
+
+@dataclass(frozen=True)
+class DetectedPersons:
+    """Detected persons in annotated frames, each with the true actor it matches."""
+
+    actors: ActorTable
+    """The persons, with the labels and the actor_id of their match; without a match they have neither. Videos, classes
+    and times are those of the ground truth."""
+    truth_row: Int[np.ndarray, " persons"]
+    """The ground-truth row that each person matches, or `NOBODY`; no row occurs twice."""
+    score: Float[np.ndarray, " persons"]
 
 
 def labels_from_ground_truth(
@@ -126,7 +141,9 @@ def boxes_for_training(
     take: MatchRule = "best",
 ) -> ActorBoxes:
     """Return the ground truth followed by the predicted persons that match it; the others are only counted."""
-    persons = boxes_for_testing(ground_truth, predicted, min_score=min_score, min_iou=min_iou, take=take)
+    is_person, is_kept = _persons(predicted, min_score)
+    persons = labels_from_ground_truth(_at(predicted, is_kept), ground_truth, min_iou=min_iou, take=take)
+    num_persons = int(np.count_nonzero(is_person))
     is_matched = persons.iou >= min_iou
     num_true = len(ground_truth)
     return ActorBoxes(
@@ -134,7 +151,11 @@ def boxes_for_training(
         is_detected=np.arange(num_true + np.count_nonzero(is_matched)) >= num_true,
         score=np.concatenate([np.ones(num_true), persons.score[is_matched]]),
         iou=np.concatenate([np.ones(num_true), persons.iou[is_matched]]),
-        counts=persons.counts,
+        counts=replace(
+            persons.counts,
+            detections=num_persons,
+            below_score=num_persons - int(np.count_nonzero(is_kept)),
+        ),
     )
 
 
@@ -144,29 +165,112 @@ def boxes_for_testing(
     *,
     min_score: float = PAPER_ACTOR_SCORE,
     min_iou: float = MATCH_IOU,
-    take: MatchRule = "best",
-) -> ActorBoxes:
-    """Return all detected persons; those that match no ground truth have no label.
+) -> DetectedPersons:
+    """Return the detected persons in the frames of the ground truth, matched one to one.
 
-    An open-set split leaves unmatched persons out and counts them; closed-set detection counts them as false alarms.
-    To test on ground truth, use its table directly.
+    The rule is that of AVA's evaluation program, so a person who has a truth here is one who can be right there: in the
+    order of their scores, persons claim the box they overlap most. A person matches nobody if that IoU is below
+    `min_iou` or the box is taken already. Of equal scores the earlier detection comes first, of equal overlaps the
+    earlier ground-truth row. Frames without any row of ground truth are not annotated, so persons there are left out.
     """
+    persons = persons_of_score(detections, min_score)
+    frame, truth_frame = _frames(persons, ground_truth, np.arange(len(ground_truth)))
+    annotated, first_row = np.unique(truth_frame, return_index=True)
+    is_annotated = np.isin(frame, annotated)
+    persons, frame = _at(persons, is_annotated), frame[is_annotated]
+    place = first_row[np.searchsorted(annotated, frame)]
+    truth_row = _first_claims(_claims(persons, frame, ground_truth, truth_frame, min_iou), persons.score)
+    is_matched = truth_row != NOBODY
+    labels = np.zeros((len(persons), len(ground_truth.classes)), dtype=bool)
+    labels[is_matched] = ground_truth.labels[truth_row[is_matched]]
+    actors = ActorTable(
+        ground_truth.videos,
+        ground_truth.classes,
+        ground_truth.video_index[place],
+        ground_truth.time_s[place],
+        persons.boxes_xyxy_unit,
+        labels,
+        tuple("" if row == NOBODY else ground_truth.actor_id[row] for row in truth_row.tolist()),
+    )
+    return DetectedPersons(actors, truth_row, persons.score)
+
+
+def persons_of_score(detections: ObjectTable, min_score: float) -> ObjectTable:
+    """Return the persons with at least this score."""
+    return _at(detections, _persons(detections, min_score)[1])
+
+
+def _persons(
+    detections: ObjectTable, min_score: float
+) -> tuple[Bool[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
+    """Return which rows are persons, and which of them have at least the score."""
     if PERSON_CLASS not in detections.classes:
         raise RangeError(
             f"detections must include the class {PERSON_CLASS!r}; got {', '.join(detections.classes)}."
         )
     is_person = detections.class_index == detections.classes.index(PERSON_CLASS)
-    is_kept = is_person & (detections.score >= min_score)
-    matched = labels_from_ground_truth(_at(detections, is_kept), ground_truth, min_iou=min_iou, take=take)
-    num_persons = int(np.count_nonzero(is_person))
-    counts = asdict(matched.counts) | {
-        "detections": num_persons,
-        "below_score": num_persons - int(np.count_nonzero(is_kept)),
-    }
-    return ActorBoxes(matched.actors, matched.is_detected, matched.score, matched.iou, MatchCounts(**counts))
+    return is_person, is_person & (detections.score >= min_score)
 
 
-def _at(table: ObjectTable, rows: Bool[np.ndarray, " rows"]) -> ObjectTable:
+def _claims(
+    persons: ObjectTable,
+    frame: Int[np.ndarray, " persons"],
+    ground_truth: ActorTable,
+    truth_frame: Int[np.ndarray, " truths"],
+    min_iou: float,
+) -> Int[np.ndarray, " persons"]:
+    """Return the row of the box that each person overlaps most, or `NOBODY` where that overlap is too small."""
+    claimed = np.full(len(persons), NOBODY)
+    with_box = np.flatnonzero(ground_truth.has_box)
+    for rows, truths in _chunks(frame, truth_frame[with_box]):
+        overlap = _overlap(persons.boxes_xyxy_unit[rows], ground_truth.boxes_xyxy_unit[with_box[truths]])
+        overlap *= frame[rows][:, None] == truth_frame[with_box[truths]][None, :]
+        best = overlap.argmax(axis=1)
+        is_enough = overlap[np.arange(len(rows)), best] >= min_iou
+        claimed[rows] = np.where(is_enough, with_box[truths[best]], NOBODY)
+    return claimed
+
+
+def _first_claims(
+    claimed: Int[np.ndarray, " persons"], score: Float[np.ndarray, " persons"]
+) -> Int[np.ndarray, " persons"]:
+    """Leave each claimed row to the person with the best score; the others match nobody."""
+    order = np.argsort(-score, kind="stable")
+    _, first = np.unique(claimed[order], return_index=True)
+    winners = order[first]
+    matched = np.full(len(claimed), NOBODY)
+    matched[winners] = claimed[winners]
+    return matched
+
+
+def persons_in_clips(
+    clips: ActorTable, detections: ObjectTable, *, min_score: float
+) -> tuple[ActorTable, Int[np.ndarray, " rows"]]:
+    """Replace rows about a frame by its detected persons, best first; a frame without any stays as it is.
+
+    For labels of clips: every person has the labels of its frame. Rows with a box, and those about a whole video, stay.
+
+    Returns:
+        The rows, and the row of `clips` that each comes from.
+    """
+    persons = persons_of_score(detections, min_score)
+    persons = _at(persons, np.argsort(-persons.score, kind="stable"))
+    is_frame = clips.has_time & ~clips.has_box
+    frame, clip_frame = _frames(persons, clips, np.arange(len(clips)))
+    order = np.argsort(frame, kind="stable")
+    ends = np.searchsorted(frame[order], np.stack([clip_frame, clip_frame + 1]))
+    found = [
+        order[start:end] if asks else order[:0] for asks, start, end in zip(is_frame, *ends, strict=True)
+    ]
+    rows = np.repeat(np.arange(len(clips)), [max(len(each), 1) for each in found])
+    boxes = [
+        persons.boxes_xyxy_unit[each] if len(each) else clips.boxes_xyxy_unit[row : row + 1]
+        for row, each in enumerate(found)
+    ]
+    return replace(clips.at(rows), boxes_xyxy_unit=np.concatenate([np.zeros((0, 4)), *boxes])), rows
+
+
+def _at(table: ObjectTable, rows: RowChoice) -> ObjectTable:
     return ObjectTable(
         table.videos,
         table.classes,

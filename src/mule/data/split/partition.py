@@ -228,6 +228,9 @@ def drawn_sides(
         test_share: share of all actors for test.
         seed: seed of the order of the groups.
         groups: group of each video; by default each video is a group.
+
+    Raises:
+        RangeError: `val_share` is above 0, but one video or group is left for training and validation together.
     """
     group_of = [*table.videos] if not groups else _groups_of(table.videos, groups)
     names = shuffled(set(group_of), seed, purpose="sides")
@@ -239,8 +242,38 @@ def drawn_sides(
     is_novel = np.arange(counts.shape[1]) >= len(classes.known_train)
     wanted = np.stack([np.where(is_novel, TEST_SIDE, TRAIN_SIDE), np.full(len(is_novel), TEST_SIDE)])
     side = _allotted(counts, rows, shares, wanted=wanted)
+    if val_share and VAL_SIDE not in side:
+        side[_spared(table, classes, group_index, counts * (side == TRAIN_SIDE)[:, None])] = VAL_SIDE
     videos = sorted(zip(table.videos, side[group_index].tolist(), strict=True))
     return SideVideos(*(tuple(video for video, at in videos if at == wanted) for wanted in range(len(SIDES))))
+
+
+def _spared(
+    table: ActorTable,
+    classes: ClassSets,
+    group_of_video: Int[np.ndarray, " videos"],
+    counts: Int[np.ndarray, "groups classes"],
+) -> int:
+    """Return the training group to validate on: it has actors who do known actions alone, and training spares it best.
+
+    Training spares a group if few actions occur in no other one; of equal groups the smallest goes. `counts` is zero
+    outside of training.
+    """
+    training = np.flatnonzero(counts.any(axis=1))
+    if len(training) < 2:
+        raise RangeError(
+            "--val-share must leave videos to train on and draw at least one to validate on; training and validation "
+            f"have {len(training)} together (groups of videos stay together). Add videos, or set --val-share 0."
+        )
+    names = set(classes.z3)
+    is_novel = np.array([name in names for name in table.classes], dtype=bool)
+    is_usable = table.labels.any(axis=1) & ~table.labels[:, is_novel].any(axis=1)
+    usable = np.bincount(group_of_video[table.video_index[is_usable]], minlength=len(counts))
+    is_alone = (counts > 0) & (np.count_nonzero(counts, axis=0) == 1)
+    return min(
+        training.tolist(),
+        key=lambda group: (not usable[group], int(is_alone[group].sum()), int(counts[group].sum()), group),
+    )
 
 
 def given_sides(side_of: Mapping[str, str]) -> SideVideos:

@@ -94,6 +94,8 @@ class SplitReport(_Frozen):
     videos_missing: int
     """Videos of the split that the table does not have."""
     sides: dict[str, SideCounts]
+    train_kept: dict[str, int] = {}
+    """Number of training actors that stay under each rule, `drop` and `unlabel`; empty if no action is novel."""
     novel_sets: dict[str, int]
     """Number of novel test actors for choosing, for reporting, and for neither (those with actions of both sets)."""
     classes: tuple[SplitClassCounts, ...]
@@ -181,6 +183,7 @@ def split_report(
         videos_on_no_side=no_side,
         videos_missing=len(side_of) - (len(table.videos) - len(no_side)),
         sides=sides,
+        train_kept=_train_kept(table, split) if split.classes.z3 else {},
         novel_sets=novel_sets,
         classes=classes,
         leakage=leakage,
@@ -204,6 +207,19 @@ def _side_counts(
         lost=dict(fates["lost"]),
         videos_used=len(np.unique(table.video_index[rows])),
     )
+
+
+def _train_kept(table: ActorTable, split: Split) -> dict[str, int]:
+    """Count the training actors with a taught action, without those that do a novel one (`drop`) and with them."""
+    on_side = np.isin(
+        table.video_index, [at for at, each in enumerate(table.videos) if each in split.videos.train]
+    )
+    sets = (split.classes.known_train, split.classes.z3)
+    is_taught, is_novel = (
+        table.labels[:, [name in names for name in table.classes]].any(axis=1) for names in map(set, sets)
+    )
+    kept = {"drop": on_side & is_taught & ~is_novel, "unlabel": on_side & is_taught}
+    return {rule: int(np.count_nonzero(rows)) for rule, rows in kept.items()}
 
 
 def _class_counts(table: ActorTable, split: Split, used_rows: UsedRows) -> tuple[SplitClassCounts, ...]:
@@ -242,7 +258,9 @@ def _notes(
     notes = [f"{what}: {listed(names)}." for names, what in lists if names]
     num_val = sum(sides["val"].used.values())
     if not num_val:
-        notes.append("There are no validation actors.")
+        notes.append(
+            "There are no validation actors, which training needs: draw some with --val-share 0.15 or more."
+        )
     elif num_val < ENOUGH_TO_CALIBRATE:
         notes.append(
             f"Validation has {num_val} known actors; `mule bundle` needs at least {LEAST_TO_CALIBRATE} to calibrate, and "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -82,6 +83,14 @@ class UsedTestActors(UsedActors):
     is_for_reporting: Bool[np.ndarray, " actors"]
 
 
+class JudgedActors(NamedTuple):
+    """Actors of one side, their rows in the table that was split, and which of them are novel."""
+
+    actors: ActorTable
+    rows: Int[np.ndarray, " actors"]
+    is_novel: Bool[np.ndarray, " actors"]
+
+
 @dataclass(frozen=True)
 class OpenSetSides:
     """The actors of each side, and a report of all others, made on first use."""
@@ -90,6 +99,20 @@ class OpenSetSides:
     val: UsedActors
     test: UsedTestActors
     make_report: Callable[[], SplitReport] = field(repr=False)
+
+    def judged(self, side: str) -> "JudgedActors":
+        """Return the actors of a side to judge.
+
+        Where a split reserves some novel actions for choosing and others for reporting, the test has only the latter.
+        """
+        if side != "test":
+            used = self.train if side == "train" else self.val
+            return JudgedActors(used.actors, used.rows, np.zeros(len(used), dtype=bool))
+        test = self.test
+        if not (test.is_for_choosing.any() and test.is_for_reporting.any()):
+            return JudgedActors(test.actors, test.rows, test.is_novel)
+        is_reported = ~test.is_novel | test.is_for_reporting
+        return JudgedActors(test.actors.at(is_reported), test.rows[is_reported], test.is_novel[is_reported])
 
     @cached_property
     def report(self) -> SplitReport:

@@ -11,7 +11,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -106,6 +106,12 @@ class ActorTable:
                 "are not. `mule data stats` lists the classes."
             )
         return self.labels[:, [self.classes.index(name) for name in classes]]
+
+    def with_classes(self, classes: Sequence[str]) -> "ActorTable":
+        """Return the table with a column for each of these classes; nobody does an action that it did not name."""
+        missing = [name for name in classes if name not in self.classes]
+        labels = np.pad(self.labels, ((0, 0), (0, len(missing))))
+        return replace(self, classes=(*self.classes, *missing), labels=labels)
 
     def clips(self) -> tuple[Int[np.ndarray, " clips"], Int[np.ndarray, " rows"]]:
         """Group rows of one video and key time into clips; return each clip's first row and each row's clip.

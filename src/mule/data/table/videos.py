@@ -1,7 +1,8 @@
 """Find the videos that a table names in a folder, and read their length, size and frame rate.
 
 A name is a path inside the folder: a file, with or without its suffix, or a folder of frames. Names come from files
-that others wrote, so a path that leads out of the folder is refused.
+that others wrote, so a path that leads out of the folder is refused. Links in the folder are the owner's: they are
+followed wherever they lead, since films often lie on another disk.
 """
 
 import os
@@ -158,7 +159,6 @@ class _Search:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._root = folder.resolve()
         self._seen: dict[tuple[str, ...], _Entries] = {}
 
     def path_of(self, name: str) -> Path | None:
@@ -169,15 +169,7 @@ class _Search:
         if len(candidates) > 1:
             shown = " and ".join(entry.path for entry in candidates)
             raise VideoError(f"a name must identify one video; {name!r} may be {shown}. Add the suffix.")
-        for entry in candidates:
-            path = Path(entry.path)
-            real = path.resolve() if entry.is_symlink() else entries.real_parent / entry.name
-            if not real.is_relative_to(self._root):
-                raise VideoError(
-                    f"a video must be in {self._folder}; {path} leads to {real}. Give the folder it leads to."
-                )
-            return path
-        return None
+        return Path(candidates[0].path) if candidates else None
 
     def _entries(self, parents: tuple[str, ...]) -> "_Entries":
         if parents not in self._seen:
@@ -200,8 +192,6 @@ class _Entries:
             name = PurePosixPath(entry.name)
             if name.suffix.lower() in VIDEO_SUFFIXES:
                 self._by_stem.setdefault(name.stem, []).append(entry)
-        self.real_parent = parent.resolve()
-        """The folder with links resolved."""
 
     def candidates(self, name: str) -> list[os.DirEntry[str]]:
         exact = self._by_name.get(name)

@@ -10,6 +10,7 @@ from jaxtyping import Shaped
 from mule.core.errors import AnnotationError
 from mule.core.files import write_file
 from mule.core.text_rows import write_csv
+from mule.data.convert.origin import keep_origin, read_origin
 from mule.data.table.reading import holds_objects, read_actor_table, read_object_table
 from mule.data.table.table import (
     ACTION_SEPARATOR,
@@ -142,6 +143,8 @@ def join_files(tables: Sequence[Path], out: Path) -> int:
     _require_own_videos(tables, actors)
     table = joined_tables(actors)
     write_actor_table(table, out)
+    if len({origin.model_dump_json() if origin else "" for origin in map(read_origin, tables)}) == 1:
+        keep_origin(tables[0], out)
     return len(table)
 
 
