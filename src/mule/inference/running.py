@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import RangeError, WeightsError
 from mule.core.files import sha256_while_unchanged
+from mule.core.processes import own_device
 from mule.core.records import Evidence
 from mule.core.settings import Experiment, LabelsOf
 from mule.data.batches.batches import ActorBatch
@@ -92,7 +93,7 @@ class OutputsOf:
         key = self.key(side)
         outputs = read_side_outputs(self.run_dir, side, key=key) or self._with_more_passes(side, key)
         if outputs is None:
-            run = load_run(self.run_dir)._replace(experiment=self.experiment)
+            run = load_run(self.run_dir, device=own_device())._replace(experiment=self.experiment)
             noted(f"running {self.run_dir.name} on the {side} set")
             batches = read_side(self.experiment, side, test_clips=self.test_clips, noted=noted)
             outputs = outputs_of(run, batches, dropout_passes=self.dropout_passes)
@@ -141,7 +142,7 @@ def _frozen_digest(experiment: Experiment) -> str:
 
 
 def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: int = 0) -> SideOutputs:
-    """Run the network on every actor of the side.
+    """Run the network on every actor of the side, on the network's device; return its outputs on the CPU.
 
     Args:
         run: a trained recogniser.
@@ -159,13 +160,14 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     parts: list[_Part] = []
     names: list[ClipName] = []
     with evaluating(model):
-        for number, batch in enumerate(side.batches):
+        for number, read in enumerate(side.batches):
+            batch = read.to(run.device, non_blocking=True)
             maps = [model.backbone(each) for each in batch.pixels]
             part = _part(model, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
                 passes = _passes(run, maps, scene_boxes(batch), num_passes, of=of, seed=seed + number)
                 logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
-                part = part._replace(dropped=torch.stack(logits))
+                part = part._replace(dropped=torch.stack(logits).cpu())
             parts.append(part)
             names += batch.clip_names
     parts = [part for part in parts if len(part.rows)]
@@ -202,7 +204,7 @@ def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | No
     """Return a network's last linear layer with one logit per action; None if it has no such layer."""
     if linear is None:
         return None
-    layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1)
+    layer = torch.cat([linear.weight.detach(), linear.bias.detach()[:, None]], dim=1).cpu()
     joined = one_logit_per_action(layer.T, num_classes).T
     return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())
 
@@ -246,14 +248,14 @@ def _part(
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
     return _Part(
-        outputs=output.outputs.clone(),
-        evidence=output.evidence,
-        features=output.features.clone(),
-        backbone_features=_backbone_features(maps, boxes, of),
-        dropped=output.outputs.new_zeros(0),
-        labels=labels_in(batch, of).numpy(),
+        outputs=output.outputs.clone().cpu(),
+        evidence=Evidence(output.evidence.positive.cpu(), output.evidence.negative.cpu()),
+        features=output.features.clone().cpu(),
+        backbone_features=_backbone_features(maps, boxes, of).cpu(),
+        dropped=torch.zeros(0),
+        labels=labels_in(batch, of).cpu().numpy(),
         rows=np.array(rows, dtype=np.int64),
-        clip_index=output.actor_clip_index.numpy() + first_clip,
+        clip_index=output.actor_clip_index.cpu().numpy() + first_clip,
     )
 
 
@@ -300,7 +302,7 @@ def passes_with_dropout(
 @contextmanager
 def _dropout_on(modules: list[nn.Module], *, seed: int) -> Generator[None]:
     """Switch on dropout and nothing else; restore the state and the random generator afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         torch.manual_seed(seed)
         for module in modules:
             module.train()
