@@ -82,7 +82,9 @@ def _computed(function, args, kwargs):
     if own and function not in ACROSS_DEVICES:
         foreign = [tensor for tensor in tensors if not isinstance(tensor, PretendTensor) and tensor.ndim > 0]
         if foreign:
-            raise RuntimeError(f"{function}: all tensors must be on one device; {len(foreign)} are on the CPU")
+            raise RuntimeError(
+                f"{function}: all tensors must be on one device; {len(foreign)} are on the CPU"
+            )
     if device is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     is_here = torch.device(device).type == NAME if device is not None else bool(own)
@@ -143,7 +145,9 @@ for _name in WIDENED:
 def pretending():
     """Let tensors be made on the device while the context lasts."""
     before = torch._C._only_lift_cpu_tensors()
-    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor copies its numbers to the device where it can be seen
+    torch._C._set_only_lift_cpu_tensors(
+        True
+    )  # torch.tensor copies its numbers to the device where it can be seen
     try:
         with torch.autograd.set_multithreading_enabled(False), _Pretending():
             yield GPU

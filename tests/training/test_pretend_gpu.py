@@ -7,7 +7,7 @@ import pytest
 import torch
 from pretend_gpu import GPU, pretending
 from tiny_extraction import TinyBackbone, render, tiny_recipe
-from tiny_rows import TEST_CLIPS, silent, tiny_experiment
+from tiny_rows import silent, tiny_experiment
 from tiny_runs import Heard, curves_of
 
 from mule.features.cache import Every
@@ -23,6 +23,7 @@ from mule.training.loop import TrainingRun
 from mule.training.run_folder import RunFolder
 
 CPU = torch.device("cpu")
+TEST_CLIPS = 4
 NETWORKS = [name for name, system in SYSTEMS.items() if system.trained_as is None]
 
 
@@ -49,7 +50,7 @@ def life(experiment, device, folder):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_system_trains_validates_and_answers_as_on_the_cpu(root, tmp_path, name):
-    experiment = tiny_experiment(root, system=name, training__accumulate_batches=2, data__train_clips=4)
+    experiment = tiny_experiment(root, system=name, data__train_clips=4)
     expected, expected_curves = life(experiment, CPU, tmp_path / "cpu")
     with pretending():
         found, curves = life(experiment, GPU, tmp_path / "gpu")
