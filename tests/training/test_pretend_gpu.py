@@ -92,28 +92,37 @@ def test_a_tensor_that_stays_on_the_cpu_is_found(root, tmp_path, monkeypatch, pl
                 answers(experiment, run)
 
 
-def in_half(experiment, folder):
+def in_half(experiment, folder, *, scale):
     """Train the experiment in float16 on the pretend device."""
     with pretending():
-        precision = mixed_precision(GPU, "float16")
-        return trained(experiment, GPU, folder, precision=precision.autocast, scaler=precision.scaler)
+        scaler = torch.amp.GradScaler(GPU.type, init_scale=scale)
+        precision = mixed_precision(GPU, "float16").autocast
+        return trained(experiment, GPU, folder, precision=precision, scaler=scaler)
 
 
-def test_float16_trains_nearly_as_float32_and_keeps_its_scale_in_the_checkpoint(root, tmp_path):
+def test_float16_with_parts_and_a_constraint_trains_nearly_as_float32(root, tmp_path):
     experiment = tiny_experiment(
         root, system="mule", training__accumulate_batches=2, objective={"inner_steps": 2}
     )
-    whole = trained(experiment, CPU, tmp_path / "whole")
-    half = in_half(experiment, tmp_path / "half")
+    trained(experiment, CPU, tmp_path / "whole")
+    half = in_half(experiment, tmp_path / "half", scale=2.0**8)
     lines = [curves_of(tmp_path / name) for name in ("whole", "half")]
     losses = [[line["loss"] for line in each if line["kind"] == "step"] for each in lines]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[1] != losses[0]
-    state = Checkpoints(tmp_path / "half" / "checkpoints").last()[0].state
-    scaler = half.parts.scaler
-    assert state["scaler"] == scaler.state_dict()
-    assert whole.primal_dual.num_skipped == 0
-    assert state["primal_dual"]["num_skipped"] == half.primal_dual.num_skipped == lines[1][0]["num_skipped"]
+    assert half.primal_dual.num_skipped == 0
+
+
+def test_steps_that_overflow_float16_are_counted_and_a_resumed_run_has_the_scale_that_was_found(
+    root, tmp_path
+):
+    experiment = tiny_experiment(root, system="slowfast")
+    first = in_half(experiment, tmp_path, scale=2.0**24)
+    state = Checkpoints(tmp_path / "checkpoints").last()[0].state
+    assert state["primal_dual"]["num_skipped"] == first.primal_dual.num_skipped > 0
+    assert curves_of(tmp_path)[0]["num_skipped"] == first.primal_dual.num_skipped
+    resumed = in_half(experiment, tmp_path, scale=2.0)
+    assert resumed.parts.scaler.get_scale() == first.parts.scaler.get_scale() < 2.0**24
 
 
 def test_losses_and_evidence_of_a_half_precision_network_are_in_single(root):

@@ -56,7 +56,7 @@ def processes() -> Generator[torch.device]:
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield device
         return
-    dist.init_process_group("nccl" if has_gpu else "gloo")
+    dist.init_process_group("nccl" if has_gpu else "gloo", device_id=device if has_gpu else None)
     try:
         yield device
     finally:

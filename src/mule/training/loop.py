@@ -6,6 +6,7 @@
 A run on one CPU that is killed at any moment and resumed ends with the same bits as one that was never interrupted.
 """
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from time import perf_counter
@@ -223,7 +224,7 @@ class TrainingRun:
             "epoch": self.parts.train.epoch,
             "lr": lr,
             **asdict(report),
-            "gradient_norm": self.backward.norm,
+            "gradient_norm": self.backward.norm if math.isfinite(self.backward.norm) else None,
             "num_actors": int(num_actors),
             **({} if self.parts.scaler is None else {"num_skipped": self.primal_dual.num_skipped}),
             "step_s": times_s[0],
