@@ -28,7 +28,7 @@ def batch_and_parts(stage, *, system="mule", drops=False):
     for module in parts.model.modules():
         if isinstance(module, nn.Dropout) and not drops:
             module.p = 0.0
-    (batch, *_) = list(parts.train)
+    batch = next(iter(parts.train))
     return batch._each(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor), parts
 
 

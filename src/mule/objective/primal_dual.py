@@ -181,7 +181,7 @@ class PrimalDual:
         self.multipliers = dict(state["multipliers"])
         self.left_out = dict(state["left_out"])
         self._owes_ascent = bool(state["owes_ascent"])
-        self.num_skipped = int(state["num_skipped"])
+        self.num_skipped = int(state.get("num_skipped", 0))
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]

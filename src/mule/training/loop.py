@@ -322,7 +322,7 @@ class TrainingRun:
             self.average.load_state_dict(checkpoint.average)
         self.parts.optimizer.load_state_dict(state["optimizer"])
         self.primal_dual.load_state_dict(state["primal_dual"])
-        if self.parts.scaler is not None and state["scaler"] is not None:
+        if self.parts.scaler is not None and state.get("scaler"):
             self.parts.scaler.load_state_dict(state["scaler"])
         self.parts.train.load_state_dict(state["batches"])
         self.monitor.load_state_dict(state["monitor"])
