@@ -1,5 +1,7 @@
 """A batch computed in parts has the loss, the constraint and the gradient of the whole."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from tiny_runs import Heard, tiny_experiment
@@ -10,7 +12,7 @@ from mule.objective.primal_dual import PrimalDual
 from mule.training import sharing
 from mule.training.build import build_parts, run_experiment
 from mule.training.sharing import in_parts, parts_of, what_differs
-from mule.training.step import BatchObjective, freeze_norms, trained_parameters
+from mule.training.step import BatchObjective, freeze_norms, scene_boxes, trained_parameters
 
 CPU = torch.device("cpu")
 
@@ -76,12 +78,15 @@ def test_the_second_run_of_a_part_drops_the_units_of_the_first(stage):
 
 def test_running_statistics_count_each_part_once(stage):
     batch, parts = batch_and_parts(stage)
-    norm = next(m for m in parts.model.modules() if isinstance(m, nn.BatchNorm3d))
-    parts.model.train()
+    once = deepcopy(parts.model.train())
+    for piece in parts_of(batch.pixels, scene_boxes(batch), 2):
+        once(piece.pixels, piece.boxes)
     optimizer = torch.optim.SGD(parts.model.parameters(), lr=0.0)
     objective = BatchObjective(in_parts(parts.model, 2), batch, parts.objective, progress=0.0)
     PrimalDual(parts.model, optimizer, {}, inner_steps=1).step(objective)
-    assert norm.num_batches_tracked == 2
+    expected, found = (dict(model.named_buffers()) for model in (once, parts.model))
+    assert any(int(value) == 2 for name, value in expected.items() if "num_batches" in name)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_clips_of_several_sizes_are_split_in_order_and_every_box_goes_with_its_clip():
