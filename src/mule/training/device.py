@@ -1,7 +1,7 @@
 """A network on its device: how precisely it computes there, in which memory layout, and whether torch compiles it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -77,7 +77,7 @@ def make_channels_last(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, nn.Conv3d) and module.groups == 1:
-            module.to(memory_format=torch.channels_last_3d)
+            module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last_3d)
 
 
 def _compile(model: MuleModel, device: torch.device) -> str:
@@ -99,4 +99,4 @@ def _synchronised(model: MuleModel, backbone: BackboneSettings, device: torch.de
             "backbone.norm = 'synchronised' needs GPUs, because torch synchronises batch statistics only there. On CPUs set "
             "it to 'frozen' or 'batch', or use one process."
         )
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return cast(MuleModel, nn.SyncBatchNorm.convert_sync_batchnorm(model))
