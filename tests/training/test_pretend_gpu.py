@@ -27,6 +27,15 @@ TEST_CLIPS = 4
 NETWORKS = [name for name, system in SYSTEMS.items() if system.trained_as is None]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads cost more than they save on tensors this small."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
 def trained(experiment, device, folder, **changes):
     """Train on a device for as long as the experiment says; return the run."""
     parts, _ = build_parts(experiment, device=device, listener=Heard())
