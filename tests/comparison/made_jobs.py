@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -95,6 +96,10 @@ def reads_environment(job):
     job.finish(os.environ["OMP_NUM_THREADS"])
 
 
+def sees_gpus(job):
+    job.finish(f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {'torch' in sys.modules}")
+
+
 def reads_what_a_test_set(job):
     job.finish(os.environ["MULE_OF_A_TEST"])
 
@@ -118,6 +123,7 @@ KINDS = {
         leaves_without_a_word,
         counts_threads,
         reads_environment,
+        sees_gpus,
         reads_what_a_test_set,
         endless,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from made_jobs import KilledFromOutside, MadeJob, do, ignored, wait_until
 
+from mule.comparison import engines
 from mule.comparison.engines import JobFailure, run_jobs
 from mule.core.errors import MuleError, RangeError
 
@@ -61,6 +62,34 @@ def test_a_child_sees_the_environment_as_it_is_when_its_job_begins(tmp_path, mon
         job = MadeJob(value, tmp_path, "reads_what_a_test_set")
         assert run_locally([job]) == ()
         assert job.result == value
+
+
+def test_each_child_sees_one_gpu_from_before_torch_is_loaded_and_they_share_if_there_are_fewer(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setattr(engines, "visible_gpus", lambda: ["3", "5"])
+    jobs = [MadeJob(name, tmp_path, "sees_gpus") for name in "abc"]
+    assert run_locally(jobs, num_workers=3) == ()
+    assert [job.result for job in jobs] == ["3 False", "5 False", "3 False"]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,5"
+
+
+def test_the_gpus_of_a_machine_are_those_that_the_environment_leaves_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert engines.visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1a,GPU-2b")
+    assert engines.visible_gpus() == ["GPU-1a", "GPU-2b"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert engines.visible_gpus() == []
+
+
+def test_a_job_gets_the_first_gpu_that_fewest_others_use():
+    assert engines.least_used([], []) is None
+    assert engines.least_used(["0", "1"], ["0"]) == "1"
+    assert engines.least_used(["0", "1"], ["1", "0"]) == "0"
+    assert engines.least_used(["0", "1", "2"], ["0", "0", "1", "2"]) == "1"
 
 
 def test_no_more_jobs_run_at_a_time_than_there_are_workers(tmp_path):

@@ -42,9 +42,10 @@ def test_of_two_workers_one_is_killed_and_nothing_is_lost(tmp_path, monkeypatch)
 class MadeRay(ModuleType):
     """Remembers what was asked of it; tasks are done when they are given, or interrupted when they are looked at."""
 
-    def __init__(self, *, is_there, is_interrupted=False):
+    def __init__(self, *, is_there, is_interrupted=False, num_gpus=0):
         super().__init__("ray")
         self.is_there, self.is_interrupted = is_there, is_interrupted
+        self.num_gpus, self.gpus_of_a_task = num_gpus, None
         self.joined, self.cancelled = [], []
         self.exceptions = SimpleNamespace(RayError=LookupError)
 
@@ -55,11 +56,15 @@ class MadeRay(ModuleType):
         self.joined.append(settings)
         self.is_there = True
 
+    def cluster_resources(self):
+        return {"CPU": 4.0, **({"GPU": self.num_gpus} if self.num_gpus else {})}
+
     def shutdown(self):
         self.is_there = False
 
     def remote(self, **settings):
         assert (settings["num_cpus"], settings["max_retries"]) == (1, 2)
+        self.gpus_of_a_task = settings["num_gpus"]
 
         def task(work):
             return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=work))
@@ -94,6 +99,13 @@ def test_a_cluster_that_was_joined_before_is_used_and_left_as_it_is(tmp_path, ra
     assert run_with_ray([job]) == ()
     assert job.result == "done"
     assert (ray.joined, ray.is_there) == ([], True)
+
+
+@pytest.mark.parametrize("num_gpus", [0, 3])
+def test_a_task_takes_a_gpu_where_the_cluster_has_some(tmp_path, ray_made, num_gpus):
+    ray = ray_made(is_there=True, num_gpus=num_gpus)
+    assert run_with_ray([MadeJob("a", tmp_path)]) == ()
+    assert ray.gpus_of_a_task == (1 if num_gpus else 0)
 
 
 @pytest.mark.parametrize("address", ["head:6379", None])

@@ -71,15 +71,15 @@ def train_together(rank):
 
 
 def train_with_batch_statistics(rank):  # noqa: ARG001 - one call for all
-    """The statistics of every batch norm after a training in which each process saw other clips."""
-    folder = meeting_place()
+    """The statistics of every batch norm after a training in which each process saw other clips, and what was noted."""
+    folder, heard = meeting_place(), Heard()
     experiment = tiny_experiment(folder / "stage", training__keeps="last")
     with processes() as device:
         parts, _ = build_parts(experiment, device=device, listener=Heard())
-        run = TrainingRun(parts, experiment.training, folder=RunFolder(folder / "batch"), listener=Heard())
+        run = TrainingRun(parts, experiment.training, folder=RunFolder(folder / "batch"), listener=heard)
         run.train()
     buffers = dict(parts.model.named_buffers())
-    return {name: value.tolist() for name, value in buffers.items() if "running" in name}
+    return {name: value.tolist() for name, value in buffers.items() if "running" in name}, heard.notes
 
 
 def exchange(rank):

@@ -38,11 +38,14 @@ def assert_close(found, expected):
             assert found[key] == pytest.approx(value, rel=rel, abs=1e-6), key
 
 
-def test_batch_statistics_are_averaged_over_processes_after_each_step(tmp_path):
-    first, second = on_two_ranks(train_with_batch_statistics, tmp_path)
+def test_batch_statistics_are_averaged_over_processes_and_training_says_what_differs(tmp_path):
+    (first, notes), (second, no_notes) = on_two_ranks(train_with_batch_statistics, tmp_path)
     assert first
     assert any(value for values in first.values() for value in values)  # they moved
     assert first == second
+    assert sum("normalises by its own clips" in note for note in notes) == 1
+    assert sum("drops other units" in note for note in notes) == 1
+    assert no_notes == []
 
 
 def test_gradients_are_means_and_a_rank_without_one_counts_as_zero(tmp_path):

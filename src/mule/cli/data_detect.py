@@ -16,7 +16,6 @@ from mule.core.errors import AnnotationError, DetectorError, VideoError
 if TYPE_CHECKING:
     from mule.data.convert.detected import SearchedVideos
     from mule.data.convert.detecting import Finder, FrameTimes
-    from mule.data.convert.origin import keep_origin
     from mule.data.convert.partial_boxes import PartialBoxes
     from mule.data.table.table import ActorTable, ObjectTable
     from mule.data.table.videos import VideoOnDisk
@@ -98,6 +97,7 @@ def detect(
     outputs = _require_outputs(persons, objects, out, table, every)
     require_files(videos, what="a folder of videos or a video")
     require_files(table)
+    from mule.data.convert.origin import keep_origin
     from mule.data.convert.partial_boxes import PartialBoxes, partial_path
     from mule.data.table.videos import probe_videos
 

@@ -60,7 +60,12 @@ def extract(
     batch: Annotated[
         int, typer.Option(min=1, metavar="N", help="Clips per forward pass of the backbone.")
     ] = 1,
-    device: Annotated[str, typer.Option(metavar="NAME", help="Torch device of the backbone.")] = "cpu",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Torch device of the backbone. Default: a GPU if there is one, else the CPU."
+        ),
+    ] = None,
     runtime: Annotated[
         Literal["torch", "openvino"],
         typer.Option(
@@ -75,14 +80,16 @@ def extract(
     and an interrupted command continues where it stopped. A video that cannot be read does not stop the others; the
     exit code is then 2.
     """
+    from mule.core.processes import own_device
     from mule.features.cache import Every
     from mule.features.extraction import Extractor, frozen_backbone
     from mule.features.weights.loading import weights_on_disk
     from mule.video.sources import videos_at
 
     path, found_card = weights_on_disk(weights, card)
+    default = "cpu" if runtime == "openvino" else str(own_device())
     backbone = frozen_backbone(
-        path, found_card, short_side_px=short_side, frame_rate=rate, half=half, device=device
+        path, found_card, short_side_px=short_side, frame_rate=rate, half=half, device=device or default
     )
     if runtime == "openvino":
         from mule.runtime.openvino import compiled_frozen

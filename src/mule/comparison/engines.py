@@ -1,7 +1,8 @@
 """Run jobs in parallel: each in a process of its own on this machine, or as a Ray task on one machine or many.
 
 A job saves its own progress (checkpoints, a result file). A job whose process is killed is started again and
-resumes from there. A job that fails is reported at the end and does not stop the others.
+resumes from there. A job that fails is reported at the end and does not stop the others. Where there are GPUs, each
+job sees one of them; if there are more jobs at a time than GPUs, they share.
 
 With Ray (extra `mule[ray]`), every machine needs this package and the same folders under the same names.
 """
@@ -120,6 +121,8 @@ class _Child:
     num_tries: int
     process: BaseProcess
     outcome: SimpleQueue[str | None]
+    gpu: str | None
+    """What CUDA calls the GPU that it sees; None where there is none."""
 
     def end(self) -> None:
         """Wait for the process to end; kill it if it does not."""
@@ -139,11 +142,13 @@ def _in_processes(
     reasons: list[str | None] = [None] * len(jobs)
     waiting = deque((number, 1) for number in range(len(jobs)))
     running: list[_Child] = []
+    gpus = visible_gpus()
     try:
         while waiting or running:
             while waiting and len(running) < num_workers:
                 number, num_tries = waiting.popleft()
-                running.append(_started(jobs[number], work, number=number, num_tries=num_tries))
+                gpu = least_used(gpus, [child.gpu for child in running])
+                running.append(_started(jobs[number], work, number=number, num_tries=num_tries, gpu=gpu))
             wait([child.process.sentinel for child in running], timeout=_LOOK_EVERY_S)
             for child in [child for child in running if child.process.exitcode is not None]:
                 running.remove(child)
@@ -182,34 +187,52 @@ def _ending(child: _Child) -> str:
     return f"{how} before the job was finished"
 
 
-def _started(job: JobT, work: Callable[[JobT], None], *, number: int, num_tries: int) -> _Child:
+def visible_gpus() -> list[str]:
+    """Return what CUDA calls the GPUs that this process sees, without using any of them."""
+    import torch
+
+    num_gpus = torch.cuda.device_count()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(number) for number in range(num_gpus)] if chosen is None else chosen.split(",")
+    return names[:num_gpus]
+
+
+def least_used(gpus: Sequence[str], in_use: Sequence[str | None]) -> str | None:
+    """Return the first of the GPUs that fewest jobs use; None if there are no GPUs."""
+    return min(gpus, key=in_use.count, default=None)
+
+
+def _started(
+    job: JobT, work: Callable[[JobT], None], *, number: int, num_tries: int, gpu: str | None
+) -> _Child:
     """Start a job in a new process, without the threads of this one, whose locks a fork would copy.
 
-    Where there is a fork server, it imports what the work needs once for all jobs, which saves seconds per
-    job.
+    Where there is a fork server, it imports what the work needs once for all jobs, which saves seconds per job. A job with
+    a GPU starts without it: CUDA must not have been loaded when it is told which GPU to see.
     """
-    has_server = "forkserver" in get_all_start_methods()
+    has_server = "forkserver" in get_all_start_methods() and gpu is None
     fresh = get_context("forkserver") if has_server else get_context("spawn")
     fresh.set_forkserver_preload([work.__module__, *_IMPORTED_LATE])
     outcome: SimpleQueue[str | None] = fresh.SimpleQueue()
-    with _one_thread_in_environment():
+    with _in_environment(OMP_NUM_THREADS="1", **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})):
         packed = pickle.dumps((work, job))
         process = fresh.Process(target=_do_in_child, args=(packed, dict(os.environ), outcome), name=job.name)
         process.start()
-    return _Child(number, num_tries, process, outcome)
+    return _Child(number, num_tries, process, outcome, gpu)
 
 
 @contextmanager
-def _one_thread_in_environment() -> Generator[None]:
-    """Set OMP_NUM_THREADS=1 while a child starts; numeric libraries read it when they are loaded."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
+def _in_environment(**variables: str) -> Generator[None]:
+    """Set variables while a child starts; numeric libraries and CUDA read them when they are loaded."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        if before is not None:
-            os.environ["OMP_NUM_THREADS"] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _do_in_child(packed: bytes, environment: dict[str, str], outcome: SimpleQueue[str | None]) -> None:
@@ -267,6 +290,7 @@ def _with_ray(jobs: Sequence[JobT], work: Callable[[JobT], None], *, num_workers
     try:
         task = ray.remote(
             num_cpus=1,
+            num_gpus=1 if ray.cluster_resources().get("GPU") else 0,
             max_retries=MOST_TRIES - 1,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
         )(_with_one_thread)

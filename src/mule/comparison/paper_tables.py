@@ -26,7 +26,7 @@ from mule.evaluation.tables import Sheet, paper_sheet
 from mule.inference.score_rules import PAPER_SCORES
 
 HOURS = Measure("hours", "Hours per epoch", "neither", has_scores=False, scale=1.0, decimals=4)
-INNER_STEPS = (0, 1, 2, 3, 4, 5)
+_INNER_STEPS = (0, 1, 2, 3, 4, 5)
 COMPONENTS = {
     "": "MULE",
     "-without-aco-r": "w/o ACO-R",
@@ -71,7 +71,9 @@ class PaperTable:
 
 
 def _steps_lines(system: str = PRINTED) -> tuple[TableLine, ...]:
-    return tuple(TableLine(f"m = {m}", system, settings=(f"objective.inner_steps={m}",)) for m in INNER_STEPS)
+    return tuple(
+        TableLine(f"m = {m}", system, settings=(f"objective.inner_steps={m}",)) for m in _INNER_STEPS
+    )
 
 
 def _component_lines(inner_steps: Sequence[int], system: str = PRINTED) -> tuple[TableLine, ...]:
@@ -112,11 +114,11 @@ _ON_CHARADES = (
     TableLine("DEAR, R-50", "dear", "K400"),
     *_OURS,
 )
-AVA, CHARADES = Path("ava"), Path("charades")
+_AVA, _CHARADES = Path("ava"), Path("charades")
 
 
 def _rivals(number: int, experiment: Path, scores: tuple[str, ...]) -> PaperTable:
-    lines = {AVA: _ON_AVA, CHARADES: _ON_CHARADES}[experiment]
+    lines = {_AVA: _ON_AVA, _CHARADES: _ON_CHARADES}[experiment]
     caption = "Comparison with the state of the art"
     return PaperTable(number, caption, experiment, lines, "own", scores)
 
@@ -125,18 +127,18 @@ PAPER_TABLES: Mapping[int, PaperTable] = {
     each.number: each
     for each in (
         PaperTable(
-            1, "Number m of averaged primal-dual steps", AVA, _steps_lines(), "epochs",
+            1, "Number m of averaged primal-dual steps", _AVA, _steps_lines(), "epochs",
             measures=(*PAPER_MEASURES[:-1], HOURS),
         ),
-        PaperTable(2, "Components of MULE with m = 2", AVA, _component_lines((2,)), "epochs"),
-        _rivals(3, AVA, ("PE",)),
-        _rivals(4, CHARADES, ("PE",)),
+        PaperTable(2, "Components of MULE with m = 2", _AVA, _component_lines((2,)), "epochs"),
+        _rivals(3, _AVA, ("PE",)),
+        _rivals(4, _CHARADES, ("PE",)),
         PaperTable(
-            5, "Components of MULE with m = 2..5", AVA, _component_lines((2, 3, 4, 5)), "epochs",
+            5, "Components of MULE with m = 2..5", _AVA, _component_lines((2, 3, 4, 5)), "epochs",
             measures=PAPER_MEASURES[:-1],
         ),
-        _rivals(6, AVA, PAPER_SCORES),
-        _rivals(7, CHARADES, PAPER_SCORES),
+        _rivals(6, _AVA, PAPER_SCORES),
+        _rivals(7, _CHARADES, PAPER_SCORES),
     )
 }  # fmt: skip
 

@@ -1,8 +1,9 @@
-"""Several processes that train as one: the same numbers as one process with the whole batch.
+"""The device of a process, and several processes that train as one.
 
 Every rank sees its share of the batch, and averages are weighted so that every actor counts alike on any rank.
-`torchrun` starts the processes; without it there is one. Batch statistics are the exception: unless they are frozen,
-each rank normalises by its own share (`SyncBatchNorm` exists for GPUs only).
+`torchrun` starts the processes; without it there is one. The numbers are those of one process with the whole batch, with
+two exceptions: each rank draws its own dropout, and unless batch norms are frozen or synchronised (`SyncBatchNorm` exists
+for GPUs only), each rank normalises by its own share.
 
 `gather_actors` gathers rows across ranks, with gradients.
 """
@@ -22,6 +23,25 @@ from mule.core.errors import RangeError
 FIRST = 0
 
 
+def own_device() -> torch.device:
+    """Return the device of this process: the GPU of its local rank, or the CPU where no GPU is visible.
+
+    CUDA_VISIBLE_DEVICES chooses among GPUs; an empty value hides them all.
+
+    Raises:
+        RangeError: there are more processes on this machine than GPUs.
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if local_rank >= torch.cuda.device_count():
+        raise RangeError(
+            f"every process must have a GPU of its own; this machine has {torch.cuda.device_count()} and process "
+            f"{local_rank} has none. Lower --nproc-per-node."
+        )
+    return torch.device("cuda", local_rank)
+
+
 @contextmanager
 def processes() -> Generator[torch.device]:
     """Join the processes that `torchrun` started, for the length of the context, and yield this one's device.
@@ -29,18 +49,14 @@ def processes() -> Generator[torch.device]:
     Raises:
         RangeError: there are more processes on this machine than GPUs.
     """
-    has_gpu = torch.cuda.is_available()
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    if has_gpu and local_rank >= torch.cuda.device_count():
-        raise RangeError(
-            f"every process must have a GPU of its own; this machine has {torch.cuda.device_count()} and process "
-            f"{local_rank} has none. Lower --nproc-per-node."
-        )
-    device = torch.device("cuda", local_rank) if has_gpu else torch.device("cpu")
+    device = own_device()
+    has_gpu = device.type == "cuda"
+    if has_gpu:
+        torch.cuda.set_device(device)  # objects and barriers travel by the current GPU
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield device
         return
-    dist.init_process_group("nccl" if has_gpu else "gloo")
+    dist.init_process_group("nccl" if has_gpu else "gloo", device_id=device if has_gpu else None)
     try:
         yield device
     finally:

@@ -228,14 +228,23 @@ class ScheduleSettings(Settings):
     """Cosine only: share of the rate that is left at the end."""
 
 
+PrecisionName = Literal["float32", "bfloat16", "float16"]
+
+
 class TrainingSettings(Settings):
     """Length of the training, batch size, and what to keep."""
 
     epochs: Count
     batch_clips: Count = 32
     """Clips per batch, all processes together."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the network. bfloat16 is used on GPUs that support it; losses stay in float32."""
+    accumulate_batches: Count = 1
+    """Parts in which each process computes its share of a batch, one after the other, to save memory. Loss and constraint
+    are those of the whole batch; the price is a second forward pass of each part."""
+    precision: PrecisionName = "float32"
+    """Precision of the network on a GPU; losses, HSIC and evidence stay in float32, and so does everything on a CPU. A GPU
+    without bfloat16 uses float16 instead, which scales gradients and leaves out steps in which they overflow."""
+    compile: bool = False
+    """Whether torch compiles the backbone, which pays in long trainings on a GPU."""
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of an exponential moving average of the weights, which is then validated and kept."""
     patience_epochs: Count | None = None

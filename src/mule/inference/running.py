@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from mule.core.errors import RangeError, WeightsError
 from mule.core.files import sha256_while_unchanged
+from mule.core.processes import own_device
 from mule.core.records import Evidence
 from mule.core.settings import Experiment, LabelsOf
 from mule.data.batches.batches import ActorBatch
@@ -98,7 +99,7 @@ class OutputsOf:
         key = self.key(side)
         outputs = read_side_outputs(self.run_dir, side, key=key) or self._with_more_passes(side, key)
         if outputs is None:
-            run = load_run(self.run_dir)._replace(experiment=self.experiment)
+            run = load_run(self.run_dir, device=own_device())._replace(experiment=self.experiment)
             noted(f"running {self.run_dir.name} on the {side} set")
             batches = read_side(self.experiment, side, test_clips=self.test_clips, noted=noted)
             outputs = outputs_of(run, batches, dropout_passes=self.dropout_passes)
@@ -147,7 +148,7 @@ def _frozen_digest(experiment: Experiment) -> str:
 
 
 def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: int = 0) -> SideOutputs:
-    """Run the network on every actor of the side.
+    """Run the network on every actor of the side, on the network's device; return its outputs on the CPU.
 
     Args:
         run: a trained recogniser.
@@ -164,16 +165,17 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     num_passes = dropout_passes if has_dropout else 0
     parts: list[_Part] = []
     names: list[ClipName] = []
-    memory = side_memory(model, side.batches, device=torch.device("cpu"))
+    memory = side_memory(model, side.batches, device=run.device)
     with evaluating(model):
-        for number, batch in enumerate(side.batches):
+        for number, read in enumerate(side.batches):
+            batch = read.to(run.device, non_blocking=True)
             maps, boxes = [model.backbone(each) for each in batch.pixels], boxes_beside(batch, memory)
             output = labelled_output(model.decide(maps, boxes), of)
             part = _part(output, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
                 passes = _passes(run, maps, boxes, num_passes, of=of, seed=seed + number)
                 logits = [one_logit_per_action(each, len(run.classes)) for each in passes]
-                part = part._replace(dropped=torch.stack(logits))
+                part = part._replace(dropped=torch.stack(logits).cpu())
             parts.append(part)
             names += batch.clip_names
     parts = [part for part in parts if len(part.rows)]
@@ -214,7 +216,7 @@ def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | No
     if linear is None:
         return None
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
-    layer = torch.cat([linear.weight.detach(), bias.detach()[:, None]], dim=1)
+    layer = torch.cat([linear.weight.detach(), bias.detach()[:, None]], dim=1).cpu()
     joined = one_logit_per_action(layer.T, num_classes).T
     return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())
 
@@ -256,14 +258,14 @@ def _part(
     positions = batch.positions[output.actor_clip_index].tolist()
     rows = [side.rows_of(at)[number] for at, number in zip(positions, number.tolist(), strict=True)]
     return _Part(
-        outputs=output.outputs.clone(),
-        evidence=output.evidence,
-        features=output.features.clone(),
-        backbone_features=_backbone_features(maps, scene_boxes(batch), of),
-        dropped=output.outputs.new_zeros(0),
-        labels=labels_in(batch, of).numpy(),
+        outputs=output.outputs.clone().cpu(),
+        evidence=Evidence(output.evidence.positive.cpu(), output.evidence.negative.cpu()),
+        features=output.features.clone().cpu(),
+        backbone_features=_backbone_features(maps, scene_boxes(batch), of).cpu(),
+        dropped=torch.zeros(0),
+        labels=labels_in(batch, of).cpu().numpy(),
         rows=np.array(rows, dtype=np.int64),
-        clip_index=output.actor_clip_index.numpy() + first_clip,
+        clip_index=output.actor_clip_index.cpu().numpy() + first_clip,
     )
 
 
@@ -310,7 +312,7 @@ def passes_with_dropout(
 @contextmanager
 def _dropout_on(modules: list[nn.Module], *, seed: int) -> Generator[None]:
     """Switch on dropout and nothing else; restore the state and the random generator afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         torch.manual_seed(seed)
         for module in modules:
             module.train()

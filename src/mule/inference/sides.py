@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
 from mule.core.errors import RangeError
@@ -339,7 +340,9 @@ def _pixels(experiment: Experiment, samples: StageClips | VideoClips) -> ClipLoa
         samples,
         _in_order(len(samples), experiment),
         view=views(experiment, normalisation(experiment))[1],
-        read_ahead=ReadAhead(0 if isinstance(samples, StageClips) else loading.workers),
+        read_ahead=ReadAhead(
+            0 if isinstance(samples, StageClips) else loading.workers, pins_memory=torch.cuda.is_available()
+        ),
         skip_rule=SkipRule(max_share=loading.unreadable_share),
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from mule.core.errors import RangeError
+from mule.core.processes import own_device
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.inference.outputs import SideOutputs
@@ -68,7 +69,7 @@ def outputs_in_table(
     Raises:
         RangeError: the table does not name the action.
     """
-    run = load_run(run_dir)._replace(experiment=experiment_of(run_dir, settings))
+    run = load_run(run_dir, device=own_device())._replace(experiment=experiment_of(run_dir, settings))
     table = read_actor_table(table_file)
     if doing is not None:
         if doing not in table.classes:

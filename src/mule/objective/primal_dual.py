@@ -88,6 +88,9 @@ class PrimalDual:
 
     Across processes, each multiplier is raised by the mean of g over ranks, so all ranks hold the same one.
 
+    `backward` fills in the gradients. Where it returns False, they are unusable (they overflowed float16): the optimiser
+    takes no step, and the multipliers are not raised for it.
+
     >>> model = nn.Linear(1, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> train = PrimalDual(model, optimizer, {"size": Constraint(tolerance=0.0)})
@@ -107,7 +110,7 @@ class PrimalDual:
         *,
         inner_steps: int = INNER_STEPS,
         measures_with: MeasuresWith = "own_pass",
-        backward: Callable[[Tensor], None] = torch.Tensor.backward,
+        backward: Callable[[Tensor], bool | None] = torch.Tensor.backward,
     ) -> None:
         if inner_steps < 0:
             raise RangeError(f"inner_steps must be 0 or more; got {inner_steps}.")
@@ -120,7 +123,10 @@ class PrimalDual:
         self.multipliers = {name: c.initial_multiplier for name, c in self.constraints.items()}
         self.left_out = dict.fromkeys(self.constraints, 0)
         """How often each constraint was undefined when its multiplier was due."""
+        self.num_skipped = 0
+        """How many optimiser steps were left out because `backward` returned False."""
         self._owes_ascent = False
+        self._has_moved = True
 
     def step(self, objective: Callable[[], Objective]) -> StepReport:
         """One mini-batch. `objective` runs the model forward on it, and may be called m + 1 times."""
@@ -130,13 +136,14 @@ class PrimalDual:
         found = self._descend(current)
         for count in range(2, self.inner_steps + 1):
             current = objective()
-            self._ascend(current)
+            if self._has_moved:
+                self._ascend(current)
             before = [parameter.detach().clone() for parameter in self._parameters()]
             found = self._descend(current)
             self._average(before, weight=1 / count)
         if self.inner_steps and self.constraints:
-            self._owes_ascent = self.measures_with == "next_batch"
-            if not self._owes_ascent:
+            self._owes_ascent = self._has_moved and self.measures_with == "next_batch"
+            if self._has_moved and not self._owes_ascent:
                 with self._measuring():
                     found = objective()
                 self._ascend(found)
@@ -161,6 +168,7 @@ class PrimalDual:
             "multipliers": dict(self.multipliers),
             "left_out": dict(self.left_out),
             "owes_ascent": self._owes_ascent,
+            "num_skipped": self.num_skipped,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -173,6 +181,7 @@ class PrimalDual:
         self.multipliers = dict(state["multipliers"])
         self.left_out = dict(state["left_out"])
         self._owes_ascent = bool(state["owes_ascent"])
+        self.num_skipped = int(state.get("num_skipped", 0))
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -187,8 +196,11 @@ class PrimalDual:
                 f"{self.multipliers}. The parameters are untouched by this step; lower the learning rate or clip."
             )
         self.optimizer.zero_grad(set_to_none=True)
-        self.backward(total)
-        self.optimizer.step()
+        self._has_moved = self.backward(total) is not False
+        if self._has_moved:
+            self.optimizer.step()
+        else:
+            self.num_skipped += 1
         return found
 
     @torch.no_grad()

@@ -28,14 +28,16 @@ from mule.systems.catalogue import System
 from mule.training.checkpoint import CheckpointError, seed_chance
 from mule.training.choosing import inner_steps_of, require_family, settled, sizes_of, system_of
 from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
+from mule.training.device import moved_to
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
 from mule.training.monitor import Watched
 from mule.training.run_folder import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder
-from mule.training.step import Listener, Parts, Progress, Schedule, mixed_precision, trained_parameters
+from mule.training.step import Listener, Parts, Progress, Schedule, trained_parameters
 from mule.video.transforms import SLOWFAST, Normalisation
 
+CPU = torch.device("cpu")
 TINY = "tiny"
 CHANGEABLE = ("optimizer.lr", "optimizer.clip_norm", "schedule.", "training.")
 FIXED = ("training.batch_clips", "training.average_decay", "training.precision")
@@ -56,6 +58,11 @@ class LoadedRun(NamedTuple):
         return system_of(self.experiment)
 
     @property
+    def device(self) -> torch.device:
+        """Where the recogniser computes."""
+        return next(self.model.parameters()).device
+
+    @property
     def pair_evidence(self) -> Callable[[Tensor], Evidence] | None:
         """How two outputs per action become evidence; None where an action has one logit."""
         return self.system.pair_evidence(cast(nn.Module, self.model.decide))
@@ -70,6 +77,7 @@ class LoadedRun(NamedTuple):
             return self.model
         _, backbone = build_networks(self.experiment)
         initialise(backbone, self.experiment)
+        backbone.to(self.device)
         return MuleModel(FrozenBackboneMaps(backbone, self.model.backbone), self.model.decide).eval()
 
 
@@ -145,16 +153,13 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         initialise(backbone, experiment)  # a frozen backbone is loaded only if a kept map is missing
     pixels = normalisation(experiment)
     data = (
-        build_kept_data(experiment, backbone, normalisation=pixels, noted=listener.noted)
+        build_kept_data(experiment, backbone.to(device), normalisation=pixels, noted=listener.noted)
         if experiment.backbone.frozen
         else build_data(experiment, normalisation=pixels, noted=listener.noted)
     )
     if isinstance(model.backbone, KeptMaps) and isinstance(data.train, KeptBatches):
         model.backbone.standardise(*data.train.channel_statistics())
-    model = _synchronised(model, experiment, device).to(device)
-    precision, why_not = (None, "") if settings.precision == "float32" else mixed_precision(device)
-    if why_not:
-        listener.noted(why_not)
+    model, precision = moved_to(device, model, settings, experiment.backbone, noted=listener.noted)
     optimizer = build_optimizer(model, experiment.optimizer)
     parts = Parts(
         model=model,
@@ -180,7 +185,8 @@ def build_parts(experiment: Experiment, *, device: torch.device, listener: Liste
         measures_with=experiment.objective.measures_with,
         clip_norm=experiment.optimizer.clip_norm,
         freezes_norms=experiment.backbone.norm == "frozen",
-        precision=precision,
+        precision=precision.autocast,
+        scaler=precision.scaler,
         labels_of=labels_of(experiment),
     )
     return parts, data
@@ -285,8 +291,8 @@ def normalisation(experiment: Experiment) -> Normalisation:
     return SLOWFAST if name == TINY else NORMALISATIONS[find_card(name).clip.normalisation]
 
 
-def load_run(run_dir: Path) -> LoadedRun:
-    """Load the recogniser that a run has trained, in evaluation mode.
+def load_run(run_dir: Path, *, device: torch.device = CPU) -> LoadedRun:
+    """Load the recogniser that a run has trained, in evaluation mode, onto a device.
 
     Raises:
         WeightsError: the run is not finished, or its files do not belong together.
@@ -297,7 +303,9 @@ def load_run(run_dir: Path) -> LoadedRun:
     weights = _run_weights(run_dir, card)
     with torch.device("meta"):
         model = build_model(experiment)
-    model.to_empty(device="cpu").load_state_dict(weights)  # keeps the network's memory layout, not the file's
+    model.to_empty(device=device).load_state_dict(
+        weights
+    )  # keeps the network's memory layout, not the file's
     return LoadedRun(model.eval(), experiment, tuple(card["classes"]))
 
 
@@ -327,17 +335,6 @@ def _run_weights(run_dir: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
         return safetensors.torch.load(content)
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path}: cannot be read ({error}).") from error
-
-
-def _synchronised(model: nn.Module, experiment: Experiment, device: torch.device) -> nn.Module:
-    if experiment.backbone.norm != "synchronised" or num_ranks() == 1:
-        return model
-    if device.type != "cuda":
-        raise ConfigError(
-            "backbone.norm = 'synchronised' needs GPUs, because torch synchronises batch statistics only there. On CPUs set "
-            "it to 'frozen' or 'batch', or use one process."
-        )
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
 
 def _require_same_run(

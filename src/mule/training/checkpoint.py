@@ -41,11 +41,11 @@ def seed_chance(seed: int, *, rank: int = 0) -> None:
 
 
 def chance_state() -> dict[str, Any]:
-    """Return the state of the generators of torch, NumPy and Python."""
+    """Return the state of the generators of torch (on the CPU and the current GPU), NumPy and Python."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
         "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
         "python": random.getstate(),
     }
@@ -54,8 +54,8 @@ def chance_state() -> dict[str, Any]:
 def set_chance_state(state: Mapping[str, Any]) -> None:
     """Restore the state that `chance_state` returned."""
     torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"][0])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     version, internal, gauss = state["python"]
@@ -81,7 +81,7 @@ class Checkpoint:
     model: Weights
     average: Weights | None
     state: Mapping[str, Any]
-    """Optimiser, multipliers, position in the data, random states, best validation: plain values and tensors."""
+    """Optimiser, multipliers, scale of gradients, position in the data, random states, best validation: plain values and tensors."""
 
 
 class Checkpoints:
@@ -162,7 +162,7 @@ class Checkpoints:
                 step=step,
                 model=safetensors.torch.load(files[WEIGHTS]),
                 average=safetensors.torch.load(files[AVERAGE]) if AVERAGE in files else None,
-                state=torch.load(io.BytesIO(files[STATE]), weights_only=True),
+                state=torch.load(io.BytesIO(files[STATE]), map_location="cpu", weights_only=True),
             )
         except CheckpointError:
             raise

@@ -6,6 +6,7 @@
 A run on one CPU that is killed at any moment and resumed ends with the same bits as one that was never interrupted.
 """
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from time import perf_counter
@@ -36,6 +37,7 @@ from mule.training.checkpoint import Checkpoint, Checkpoints, chance_state, seed
 from mule.training.monitor import Monitor, Validation, validation_of
 from mule.training.neighbours import Beside, boxes_beside, side_memory
 from mule.training.run_folder import NO_TENSORBOARD, Curves, RunFolder
+from mule.training.sharing import in_parts, what_differs
 from mule.training.step import (
     Backward,
     Batches,
@@ -71,7 +73,7 @@ def validated(
     with evaluating(model):
         for batch in batches:
             if batch.num_clips:
-                here = batch.to(device)
+                here = batch.to(device, non_blocking=True)
                 with precision or nullcontext():
                     output = model(here.pixels, boxes_beside(here, memory))
                 outputs.append(labelled_output(output, labels_of))
@@ -104,7 +106,10 @@ class TrainingRun:
         self.checkpoints = Checkpoints(folder.checkpoints)
         self.progress = Progress()
         self.monitor = Monitor(parts.watched)
-        self.backward = Backward(trained_parameters(parts.model), parts.clip_norm)
+        self.backward = Backward(
+            parts.optimizer, trained_parameters(parts.model), parts.clip_norm, parts.scaler
+        )
+        self._forward = in_parts(parts.model, settings.accumulate_batches)
         self.primal_dual = PrimalDual(
             parts.model,
             parts.optimizer,
@@ -142,13 +147,12 @@ class TrainingRun:
         try:
             with worker_loss_explained():
                 self._restore()
-                parts.model.train()
-                if parts.freezes_norms:
-                    freeze_norms(parts.model.modules())
+                self._switch_to_training()
                 while parts.train.epoch < settings.epochs and not self._is_out_of_patience():
                     waits_since = perf_counter()
                     for batch in parts.train:
-                        self._step(batch.to(parts.device), wait_s=perf_counter() - waits_since)
+                        here = batch.to(parts.device, non_blocking=True)
+                        self._step(here, wait_s=perf_counter() - waits_since)
                         is_due = self.progress.step % settings.checkpoint_every_steps == 0
                         if (
                             is_due and len(parts.train) > 0
@@ -169,6 +173,14 @@ class TrainingRun:
                 self._curves.close()
         return self.progress
 
+    def _switch_to_training(self) -> None:
+        model, freezes_norms = self.parts.model.train(), self.parts.freezes_norms
+        if freezes_norms:
+            freeze_norms(model.modules())
+        num_parts = self.settings.accumulate_batches
+        for sentence in what_differs(model, num_parts=num_parts, freezes_norms=freezes_norms):
+            self._note(sentence)
+
     def timings(self) -> dict[str, float]:
         """Return the seconds spent since the start, or since resuming, on steps, waits, validations and checkpoints."""
         return {name: round(seconds, 3) for name, seconds in self._seconds.items()}
@@ -182,7 +194,7 @@ class TrainingRun:
         if over_ranks(float(batch.num_clips), parts.device, least=True) == 0:
             self.progress = replace(self.progress, step=step + 1, num_empty=self.progress.num_empty + 1)
             return
-        model = Beside(parts.model, batch, self.memory)
+        model = Beside(self._forward, batch, self.memory)
         objective = BatchObjective(
             model,
             batch,
@@ -217,8 +229,9 @@ class TrainingRun:
             "epoch": self.parts.train.epoch,
             "lr": lr,
             **asdict(report),
-            "gradient_norm": self.backward.norm,
+            "gradient_norm": self.backward.norm if math.isfinite(self.backward.norm) else None,
             "num_actors": int(num_actors),
+            **({} if self.parts.scaler is None else {"num_skipped": self.primal_dual.num_skipped}),
             "step_s": times_s[0],
             "wait_s": times_s[1],
         }
@@ -275,6 +288,7 @@ class TrainingRun:
                     "progress": asdict(self.progress),
                     "optimizer": self.parts.optimizer.state_dict(),
                     "primal_dual": self.primal_dual.state_dict(),
+                    "scaler": None if self.parts.scaler is None else self.parts.scaler.state_dict(),
                     "batches": self.parts.train.state_dict(),
                     "monitor": self.monitor.state_dict(),
                     "chance": states,
@@ -314,6 +328,8 @@ class TrainingRun:
             self.average.load_state_dict(checkpoint.average)
         self.parts.optimizer.load_state_dict(state["optimizer"])
         self.primal_dual.load_state_dict(state["primal_dual"])
+        if self.parts.scaler is not None and state.get("scaler"):
+            self.parts.scaler.load_state_dict(state["scaler"])
         self.parts.train.load_state_dict(state["batches"])
         self.monitor.load_state_dict(state["monitor"])
         if self.memory is not None:

@@ -14,7 +14,7 @@ from torch import nn
 from mule.core.config import ConfigError
 from mule.core.errors import FeatureFileError
 from mule.core.files import sha256_while_unchanged
-from mule.core.processes import is_first, wait_for_all
+from mule.core.processes import is_first, own_device, wait_for_all
 from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.batches import BatchClip, batch_of
 from mule.data.batches.samples import ClipSamples, ClipView
@@ -128,7 +128,7 @@ def _kept(path: Path, key: str) -> VideoFeatures | None:
 @torch.no_grad()
 def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[VideoFeatures]:
     """Return the context maps of all clips, in parts. The view is not random, so any generator will do."""
-    backbone.eval()
+    device = next(backbone.eval().parameters()).device
     pieces: list[VideoFeatures] = []
     for first in range(0, len(samples), BATCH_CLIPS):
         positions = range(first, min(first + BATCH_CLIPS, len(samples)))
@@ -137,10 +137,10 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
             for i in positions
         ]
         batch = batch_of(clips, num_classes=len(samples.classes))
-        maps = backbone(batch.stack)
+        maps = backbone(batch.stack.to(device))
         pieces.append(
             VideoFeatures(
-                context=context_map(maps),
+                context=context_map(maps).cpu(),
                 key_time_s=torch.tensor([name.key_time_s for name in batch.clip_names], dtype=torch.float64),
                 num_clamped=torch.zeros(len(clips), dtype=torch.int64),
                 stride=maps.stride,
@@ -266,7 +266,8 @@ def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackb
 
     @cache
     def read() -> FrozenBackbone:
-        backbone = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate)
+        device = "cpu" if is_compiled else str(own_device())  # OpenVINO compiles for the CPU
+        backbone = frozen_backbone(weights, card, short_side_px=short_side_px, frame_rate=rate, device=device)
         return compiled_frozen(backbone) if is_compiled else backbone
 
     recipe = recipe_of(weights, card, short_side_px=short_side_px, frame_rate=rate)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from mule.data.batches.batches import ActorBatch
 from mule.model import ModelOutput, SceneBoxes
 from mule.rivals.networks.clip_memory import ClipMemory, memory_for
-from mule.training.step import Forward, evaluating, scene_boxes
+from mule.training.sharing import Forward
+from mule.training.step import evaluating, scene_boxes
 
 
 class Beside:

@@ -5,9 +5,9 @@ every rank, and the gradients averaged over ranks are those of a single process 
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from mule.core.defaults import MILESTONE_FACTOR
 from mule.core.errors import NotFinite, RangeError
 from mule.core.processes import average_gradients, gather_actors, over_ranks
+from mule.core.records import Evidence, at_least_single
 from mule.core.settings import LabelsOf
 from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.model import ModelOutput, SceneBoxes
 from mule.objective.primal_dual import Constraint, MeasuresWith, Objective
 from mule.systems.catalogue import SystemObjective
 from mule.training.monitor import Validation, Watched
+from mule.training.sharing import Forward
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class Parts:
     clip_norm: float | None
     freezes_norms: bool
     precision: AbstractContextManager[object] | None
+    scaler: torch.amp.GradScaler | None
     labels_of: LabelsOf
 
 
@@ -156,9 +159,6 @@ class Progress:
     epochs_since_best: int = 0
     num_empty: int = 0
     """Batches skipped because some process could read none of their clips."""
-
-
-Forward = Callable[[Sequence[Tensor], SceneBoxes], ModelOutput]
 
 
 def scene_boxes(batch: ActorBatch) -> SceneBoxes:
@@ -219,40 +219,62 @@ class BatchObjective:
 
 
 def in_single(output: ModelOutput) -> ModelOutput:
-    """Return the output in single precision: mixed precision ends at the last layer."""
-    tensors = {name: getattr(output, name) for name in ("outputs", "features", "context")}
-    if all(tensor.dtype not in (torch.bfloat16, torch.float16) for tensor in tensors.values()):
-        return output
-    return replace(output, **{name: tensor.float() for name, tensor in tensors.items()})
+    """Return the output in single precision or finer: mixed precision ends at the last layer."""
+    return replace(output, **{each.name: _in_single(getattr(output, each.name)) for each in fields(output)})
+
+
+def _in_single(value: Any) -> Any:  # noqa: ANN401 - a tensor, several of them, evidence or nothing
+    if isinstance(value, Evidence):
+        return Evidence(at_least_single(value.positive), at_least_single(value.negative))
+    if isinstance(value, tuple):
+        return tuple(_in_single(each) for each in value)
+    return at_least_single(value) if isinstance(value, Tensor) else value
 
 
 @dataclass
 class Backward:
-    """Computes, averages and clips the gradients of a whole batch; `PrimalDual` calls it to go backwards."""
+    """Computes, averages and clips the gradients of a whole batch; `PrimalDual` calls it to go backwards.
 
+    With a `scaler`, gradients pass float16 layers multiplied by a large number, because float16 has none below 6e-8; they
+    are divided by it afterwards. Where one overflows, the step is left out and the number halved.
+    """
+
+    optimizer: torch.optim.Optimizer
     parameters: Sequence[Tensor]
     clip_norm: float | None = None
+    scaler: torch.amp.GradScaler | None = None
     norm: float = math.nan
     """Norm of the last gradient before clipping."""
 
-    def __call__(self, total: Float[Tensor, ""]) -> None:
-        """Fill in the gradients.
+    def __call__(self, total: Float[Tensor, ""]) -> bool:
+        """Fill in the gradients; return whether they can be used.
 
         Raises:
-            NotFinite: the norm of the gradient is not finite.
+            NotFinite: the norm of the gradient is not finite, and a smaller scale would not help.
         """
-        total.backward()
+        (total if self.scaler is None else self.scaler.scale(total)).backward()
         average_gradients(self.parameters)
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
         self.norm = norm.item()
-        if not math.isfinite(self.norm):
+        if not self._scale_was_too_large() and not math.isfinite(self.norm):
             raise NotFinite(
                 f"the norm of the gradient must be finite; it is {self.norm} though the loss is {total.item():.6g}. "
                 "This step left the parameters untouched."
             )
-        if self.clip_norm is not None:
+        if math.isfinite(self.norm) and self.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.clip_norm, norm)
+        return math.isfinite(self.norm)
+
+    def _scale_was_too_large(self) -> bool:
+        """Adapt the scale; return whether it was lowered, and has not come below one."""
+        if self.scaler is None:
+            return False
+        before = self.scaler.get_scale()
+        self.scaler.update()
+        return 1 <= self.scaler.get_scale() < before
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -278,16 +300,3 @@ def freeze_norms(modules: Iterable[nn.Module]) -> None:
     for module in modules:
         if isinstance(module, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage] - all of them
             module.eval()
-
-
-def mixed_precision(device: torch.device) -> tuple[torch.autocast | None, str]:
-    """Return autocast to bfloat16 where a GPU supports it; otherwise None and a sentence that says why.
-
-    CPUs are left out whatever they report: without native instructions they emulate bfloat16 many times slower, and some
-    virtual machines report instructions (AMX) that end the process when torch uses them.
-    """
-    if device.type != "cuda":
-        return None, "bfloat16 is used on GPUs only. Training in float32."
-    if not torch.cuda.is_bf16_supported(including_emulation=False):
-        return None, "This GPU does not support bfloat16. Training in float32."
-    return torch.autocast("cuda", dtype=torch.bfloat16), ""

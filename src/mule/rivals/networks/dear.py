@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from mule.core.records import Evidence
+from mule.core.records import Evidence, at_least_single
 from mule.evidence.fusion import of_strongest, strongest_actors
 from mule.evidence.head import exp_evidence
 from mule.features.pooling import DETECTION_HEAD, FeatureMaps, RoiSampling, box_volumes, context_map
@@ -115,7 +115,7 @@ class DearModel(nn.Module):
         volume = per_box(features, boxes.actors_xyxy_px, boxes.actor_clip_index, volumes)
         pooled = self.dropout(volume.mean(dim=(2, 3, 4)))
         outputs = self.linear(pooled)
-        evidence = exp_evidence(outputs)
+        evidence = exp_evidence(at_least_single(outputs))
         return DearOutput(
             outputs=outputs,
             evidence=Evidence(positive=evidence, negative=torch.zeros_like(evidence)),
