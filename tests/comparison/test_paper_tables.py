@@ -8,6 +8,8 @@ from mule.comparison.equal import require_equal_epochs
 from mule.comparison.paper_tables import PAPER_TABLES, contestants_of, paper_table
 from mule.comparison.rows import gradient_steps
 from mule.core.config import ConfigError
+from mule.systems.catalogue import SYSTEMS
+from mule.training.choosing import inner_steps_of
 
 TINY = ["data.root=x", "data.train_clips=32", "data.val_clips=8", "training.epochs=2"]
 
@@ -46,9 +48,10 @@ def test_another_form_of_mule_takes_the_place_of_the_printed_one():
 
 def test_a_row_that_a_table_does_not_have_is_refused_by_name():
     with pytest.raises(
-        ConfigError, match=r"a row of Table 3: slowfast, acar, .*; got 'acra'. Did you mean 'acar'"
+        ConfigError,
+        match=r"a row of Table 3: slowfast, acar-bank, .*; got 'acar-bnak'. Did you mean 'acar-bank'",
     ):
-        paper_table(3, ["acra"])
+        paper_table(3, ["acar-bnak"])
 
 
 def test_tables_show_what_the_paper_shows():
@@ -56,3 +59,18 @@ def test_tables_show_what_the_paper_shows():
     has_hours = {number for number, table in PAPER_TABLES.items() if table.measures[-1].key == "hours"}
     assert (by_pe, has_hours) == ({3, 4}, {1})
     assert [len(PAPER_TABLES[number].lines) for number in range(1, 8)] == [6, 4, 10, 10, 16, 10, 10]
+
+
+@pytest.mark.parametrize("number", PAPER_TABLES)
+def test_every_row_of_every_table_is_in_its_experiment(number):
+    table = paper_table(number)
+    rows = contestants_of(table, ["data.root=x"])
+    assert len({each.name for each in rows}) == len(rows) == len(table.lines)
+    assert {each.experiment.system for each in rows} <= SYSTEMS.keys()
+
+
+def test_ablations_keep_the_settings_and_the_steps_of_the_printed_system():
+    whole, *parts = contestants_of(paper_table(2), ["data.root=x"])
+    for part in parts:
+        assert part.experiment.model_copy(update={"system": "mule-literal"}) == whole.experiment
+        assert inner_steps_of(part.experiment) == 2

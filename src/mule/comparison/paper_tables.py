@@ -98,8 +98,8 @@ _OURS = (
 )
 _ON_AVA = (
     TableLine("SlowFast, R-101", "slowfast", "K600"),
-    TableLine("ACAR, R-50", "acar", "K400"),
-    TableLine("ACAR, R-101", "acar-r101", "K700"),
+    TableLine("ACAR, R-50", "acar-bank", "K400"),
+    TableLine("ACAR, R-101", "acar-bank-r101", "K700"),
     TableLine("AFAC, R-101", "afac", "K600"),
     TableLine("AIA, R-101", "aia", "K700"),
     TableLine("DEAR, R-50", "dear", "K400"),

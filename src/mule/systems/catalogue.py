@@ -75,6 +75,8 @@ class System:
     share one pooled scene."""
     backbone: BackboneName | None = None
     """The only family of backbones it is built on, where the system is that backbone; None allows any."""
+    averages_steps: bool = False
+    """Whether several steps per batch are averaged although there is no constraint: MULE without M-EDC keeps its m."""
     trained_as: str | None = None
     """The system with the same network, bit for bit, where this one adds a memory of the training actors."""
     base_rate: float = BASE_RATE
@@ -99,8 +101,8 @@ class System:
 
     @property
     def takes_one_step(self) -> bool:
-        """Whether training takes one optimiser step per batch: without a constraint there is no dual step to average for."""
-        return not self.constraints
+        """Whether training takes one optimiser step per batch: only MULE averages several, with or without its constraint."""
+        return not (self.constraints or self.averages_steps)
 
     def adapted(self, head: HeadOptions, objective: ObjectiveOptions) -> "System":
         """Return the system with what an experiment changes in its head and its objective.
@@ -267,7 +269,7 @@ def _mule(name: str, reading: str, evidence: Parameterisation, function: Evidenc
             f"{name}-without-beta-enn", f"{row}: BCE, evidence = ReLU(h)", sigmoid, bce, "read",
             constraints=_M_EDC,
         ),
-        System(f"{name}-without-m-edc", row, whole, Fitted(), evidence, function),
+        System(f"{name}-without-m-edc", row, whole, Fitted(), evidence, function, averages_steps=True),
     ]  # fmt: skip
 
 
