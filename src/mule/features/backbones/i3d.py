@@ -45,7 +45,9 @@ def same_padding(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[i
 
 def same_padded(x: Tensor, kernel: Sequence[int], stride: Sequence[int]) -> Tensor:
     """Return the map with TensorFlow's zeros around it."""
-    sizes = [int(size) for size in x.shape[2:]]  # while a graph is traced they are tensors, rounded towards zero
+    sizes = [
+        int(size) for size in x.shape[2:]
+    ]  # while a graph is traced they are tensors, rounded towards zero
     return F.pad(x, same_padding(sizes, kernel, stride))
 
 
