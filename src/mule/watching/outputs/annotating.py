@@ -118,7 +118,8 @@ def write_annotated(
         rate: frames per second.
 
     Raises:
-        VideoError: there are no frames, or the file cannot be written.
+        VideoError: there are no frames.
+        FileError: the file cannot be written.
     """
     missing = letters_without_font(header.classes)
     if missing:
