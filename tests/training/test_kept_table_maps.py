@@ -54,7 +54,7 @@ def test_maps_are_computed_once_and_the_maps_of_one_video_at_most_are_held(froze
     assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
 
 
-def test_the_longest_step_tells_how_far_it_is(frozen, monkeypatch):
+def test_the_longest_step_tells_how_far_it_is(monkeypatch):
     ready = iter(range(0, 10_000, 15))
     monkeypatch.setattr(build_maps.time, "monotonic", lambda: float(next(ready)))
     noted: list[str] = []

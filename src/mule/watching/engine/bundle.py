@@ -16,7 +16,7 @@ import importlib.resources
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -150,13 +150,21 @@ class Bundle:
         """Pictures of remembered actors, if the folder has them."""
         return thumbnails_in(self.folder)
 
-    def on(self, runtime: str, *, kept_in: Path | None = None, num_threads: int | None = None) -> "Bundle":
+    def on(
+        self,
+        runtime: str,
+        *,
+        kept_in: Path | None = None,
+        num_threads: int | None = None,
+        noted: Callable[[str], None] = lambda _: None,
+    ) -> "Bundle":
         """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
 
         Args:
             runtime: where the network runs.
             kept_in: the folder for exported graphs; None is `graphs` in the cache folder.
             num_threads: None takes as many as torch does.
+            noted: receives a sentence before an export.
 
         Raises:
             RangeError: there is no such runtime, or the network cannot be exported.
@@ -169,6 +177,7 @@ class Bundle:
             require_runtime(runtime),
             kept_in=kept_graphs() if kept_in is None else kept_in,
             num_threads=num_threads,
+            noted=noted,
         )
         return replace(self, model=running)
 
