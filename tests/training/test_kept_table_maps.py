@@ -61,7 +61,7 @@ def test_the_longest_step_tells_how_far_it_is(monkeypatch):
     told = build_maps._told_now_and_then(noted.append)
     for num_done in range(1, 5):
         told(num_done, 4)
-    assert noted == ["maps of 2 of 4 videos are ready; about 30 s are left"]
+    assert noted == ["maps of 2 of 4 videos are ready"]
 
 
 def test_weights_are_read_when_a_map_is_missing_and_not_before(frozen, monkeypatch):

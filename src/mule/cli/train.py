@@ -106,6 +106,7 @@ class _Screen:
 
     def validated(self, step: int, epoch: int, found: "Validation") -> None:
         """Print one line per validation."""
+        self._step = step
         elapsed_s = time.perf_counter() - self._started_at
         self._print(
             f"epoch {epoch:3d}  step {step:6d}  mAP of known actions {found.mean_ap:.4f}"

@@ -207,15 +207,14 @@ def keep_features(
 
 def _told_now_and_then(noted: Noted) -> OnProgress:
     """Return a listener that states how many videos are done, at most every `TOLD_EVERY_S` seconds."""
-    started_s = last_s = time.monotonic()
+    last_s = time.monotonic()
 
     def on_progress(num_done: int, num_videos: int) -> None:
         nonlocal last_s
         now_s = time.monotonic()
         if now_s - last_s >= TOLD_EVERY_S and num_done < num_videos:
             last_s = now_s
-            left_s = (now_s - started_s) / num_done * (num_videos - num_done)
-            noted(f"maps of {num_done} of {num_videos} videos are ready; about {left_s:.0f} s are left")
+            noted(f"maps of {num_done} of {num_videos} videos are ready")
 
     return on_progress
 
