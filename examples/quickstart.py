@@ -34,11 +34,13 @@ an I3D pretrained on Kinetics-400; it stays frozen, so that only a small network
 minutes. `python -m examples.quickstart` runs the commands and writes this page with their output, here from a
 machine with {cores} cores.
 
-You need a folder with your videos and one table:
+Install the package with two extras: `pip install ".[onnx,openvino]"` in its folder, or the same after the name of
+its wheel. `onnx` runs the person detector. You need a folder with your videos and one table:
 
 ```
 own/videos/       video files in any format that FFmpeg reads
 own/actors.csv    one row per person and key time
+own/videos.csv    optional: columns video and film, to keep clips of one film together
 ```
 
 A key time is a moment at which you state what a person is doing. Box coordinates are fractions of the frame's
@@ -55,7 +57,7 @@ width and height. Separate several actions of one person with `;`. These rows ar
 - `mule data check own/actors.csv` lists every problem of a table with its line.
 
 You also need the backbone's weights and a person detector, here named `i3d.pt` and `yolox_nano.onnx`.
-`mule weights list` shows both, with licence and checksum.
+`mule weights list` shows both, with licence and checksum; `mule weights pull NAME` fetches one and prints its path.
 """
 
 SPLIT = """
@@ -63,7 +65,7 @@ SPLIT = """
 
 The split decides which videos train the model, which calibrate it (validation) and which test it. Clips of
 the same film must stay together, or the test would reward the model for recognising the film; `--groups`
-names the column that tells them apart. With `--policy closed` the model learns every action of the table. Aim
+names the file and the column that tell them apart. With `--policy closed` the model learns every action of the table. Aim
 for at least fifty people in the validation set: they calibrate the novelty threshold.
 """
 TRAIN = """
@@ -71,11 +73,13 @@ TRAIN = """
 
 The first pass computes the backbone's feature maps for every clip and caches them in `own/features`; training
 itself then takes seconds. You can stop it at any moment and continue with the same command and `--resume`.
+OpenVINO computes the maps faster; leave out `backbone.runtime` to use torch.
 """
 BUNDLE = """
 ## 3. Make a model folder
 
-`mule bundle` puts the weights, the memory and the calibration into one folder. The memory holds every person
+`mule bundle` puts the weights, the memory and the calibration into one folder, which you can move or copy to
+another computer. The memory holds every person
 of the training set, with a small picture to show similar people in reports. The people of the validation set
 calibrate the novelty score, which combines two signals: how little evidence the network finds for any known
 action, and how far the person is from everybody in the memory.
@@ -84,7 +88,9 @@ WATCH = """
 ## 4. Watch
 
 The folder `new` holds three new clips: one of {known}, which the model knows, and two of actions that it does
-not ({novel}). The source can also be a single video, a camera or an RTSP address.
+not ({novel}). The source can also be a single video, a camera or an RTSP address. `--runtime onnx`, `openvino`
+and `torch` reach the same decisions; the first two export the model for each size of clip, which takes up to a minute
+the first time and is kept.
 """
 END = """
 Open `seen/*/report.html` in any browser; it needs no server. It shows the video with its boxes, a timeline
@@ -131,7 +137,7 @@ def main() -> None:
         ),
         (
             TRAIN,
-            "mule train own --set data.root=own --set data.num_known=6 "
+            "mule train own --set data.root=own "
             "--set backbone.weights=i3d.pt --set backbone.runtime=openvino --out run",
         ),
         (BUNDLE, "mule bundle run --out model --pictures"),

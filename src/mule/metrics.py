@@ -132,8 +132,8 @@ def operating_curve(novelty: Values, is_novel: Values) -> OperatingCurve:
         NotFinite: a novelty is NaN or infinite.
         RangeError: there is no novel or no known actor, or a label is neither 0 nor 1.
     """
-    values = _as_array(novelty)
-    labels = _checked_labels(values, _as_array(is_novel))
+    values = array_of(novelty)
+    labels = _checked_labels(values, array_of(is_novel))
     order = np.argsort(values)[::-1]
     descending = values[order]
     novel_so_far = np.cumsum(labels[order], dtype=np.int64)
@@ -209,7 +209,7 @@ def threshold_at_false_alarm_rate(known_novelty: Values, rate: float) -> float:
     """
     if not 0 <= rate < 1:
         raise RangeError(f"the false-alarm rate must be at least 0 and below 1; got {rate}.")
-    values = _as_array(known_novelty)
+    values = array_of(known_novelty)
     _require_novelty(values)
     num_known = len(values)
     if num_known == 0:
@@ -248,7 +248,7 @@ class OpenSetMetrics:
             novelty: one finite number per actor; larger means more novel.
             is_novel: true (or 1) for novel actors, false (or 0) for known ones.
         """
-        values, labels = np.atleast_1d(_as_array(novelty)), np.atleast_1d(_as_array(is_novel))
+        values, labels = np.atleast_1d(array_of(novelty)), np.atleast_1d(array_of(is_novel))
         if not values.size and not labels.size:
             return
         _require_labels(values, labels)
@@ -297,7 +297,7 @@ def _torch_open_set_metrics() -> "type[Metric]":
             self.add_state("is_novel", default=[], dist_reduce_fx="cat")
 
         def update(self, novelty: Any, is_novel: Any) -> None:  # noqa: ANN401 - tensors
-            _require_labels(_as_array(novelty), _as_array(is_novel))
+            _require_labels(array_of(novelty), array_of(is_novel))
             getattr(self, "novelty").append(novelty.detach().double())  # noqa: B009 - states are no declared attributes
             getattr(self, "is_novel").append(is_novel.detach().bool())  # noqa: B009 - states are no declared attributes
 
@@ -318,7 +318,7 @@ def __getattr__(name: str) -> object:
     return made
 
 
-def _as_array(values: Values) -> AnyArray:
+def array_of(values: Values) -> AnyArray:
     """Return an array, list or tensor as an array; tensors may be on any device, require gradients, or be bfloat16."""
     if hasattr(values, "detach"):
         tensor: Any = values

@@ -16,7 +16,7 @@ NAMES = ["airtlab", "caviar", "jhmdb", "own"]
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("system", ["mule", "bce-aco-r", "mule-literal", "slowfast", "dear-pooled"])
 def test_a_frozen_i3d_sees_and_only_what_is_right_of_it_learns(name, system):
-    experiment = load_experiment(Path(name), [f"system={system}"])
+    experiment = load_experiment(Path(name), [f"system={system}", "data.num_known=6"])
     assert isinstance(experiment.data, TableData)
     assert experiment.backbone.frozen
     assert experiment.backbone.name == "i3d_rgb_kinetics400"

@@ -100,3 +100,12 @@ def test_wrong_arrays_are_answered_in_words(scores, targets, error, words):
 def test_ranking_refuses_what_has_no_rank(value):
     with pytest.raises(NotFinite, match="NaN or"):
         ranked_average_precision(np.full((2, 1), value), np.ones((2, 1), dtype=bool))
+
+
+def test_tensors_lists_and_arrays_are_the_same():
+    scores, targets = np.array([[0.9, 0.2], [0.8, 0.7], [0.1, 0.5]]), np.array([[1, 0], [0, 1], [1, 0]])
+    expected = mean_average_precision(scores, targets)
+    tensor = torch.tensor(scores, requires_grad=True)
+    assert mean_average_precision(tensor, torch.tensor(targets)) == expected
+    assert mean_average_precision(tensor.sigmoid(), torch.tensor(targets, dtype=torch.float32)) == expected
+    assert mean_average_precision(scores.tolist(), targets.tolist()) == expected

@@ -228,9 +228,12 @@ def test_graphs_are_kept_found_again_and_made_anew_when_they_must(target, tmp_pa
     assert made_for == [SIZE] * 2
     with torch.no_grad():
         model.get_parameter("backbone.conv.bias").add_(1)
-    other = running_model(model, target, kept_in=tmp_path)
+    said: list[str] = []
+    other = running_model(model, target, kept_in=tmp_path, noted=said.append)
     assert made_for == [SIZE] * 2  # nothing before there is a clip
+    assert not said
     other.backbone(clips)
+    assert said == ["exporting the model to onnx for clips of 56 × 40 pixels; it is kept for the next time"]
     assert len(list(tmp_path.iterdir())) == 2
     with pytest.raises(ShapeError, match="maps that it made itself"):
         other.decide([FeatureMaps((maps.maps[0], maps.maps[0]), STRIDE)], scene_of(1, 1, 0))

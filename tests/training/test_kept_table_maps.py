@@ -54,6 +54,16 @@ def test_maps_are_computed_once_and_the_maps_of_one_video_at_most_are_held(froze
     assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
 
 
+def test_the_longest_step_tells_how_far_it_is(monkeypatch):
+    ready = iter(range(0, 10_000, 15))
+    monkeypatch.setattr(build_maps.time, "monotonic", lambda: float(next(ready)))
+    noted: list[str] = []
+    told = build_maps._told_now_and_then(noted.append)
+    for num_done in range(1, 5):
+        told(num_done, 4)
+    assert noted == ["maps of 2 of 4 videos are ready"]
+
+
 def test_weights_are_read_when_a_map_is_missing_and_not_before(frozen, monkeypatch):
     build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
     monkeypatch.setattr(build_maps, "frozen_backbone", lambda *_, **__: pytest.fail("read"))

@@ -46,6 +46,17 @@ def test_a_training_prints_its_progress_and_refuses_the_folder_the_second_time(a
     assert "6 steps" in third.output
 
 
+def test_an_interrupted_training_says_how_it_continues(app, experiment, tmp_path, monkeypatch):
+    def interrupted(*_, listener, **__):
+        listener.stepped(4, 9, {"epoch": 0, "loss": 1.0, "multipliers": {}})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mule.training.build.run_experiment", interrupted)
+    result = run(app, experiment, "--out", tmp_path / "run")
+    assert result.exit_code == 130
+    assert "stopped at step 4; the same command with --resume continues" in result.output
+
+
 def test_a_wrong_setting_ends_with_code_two_and_no_folder(app, experiment, tmp_path):
     result = run(app, experiment, "--out", tmp_path / "run", "--set", "optimizer.lrr=1")
     assert result.exit_code == 2

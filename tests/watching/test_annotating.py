@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import header, moment, opinion, seen, three_moments
 
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import FileError, RangeError, VideoError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
 from mule.watching.outputs import annotating, lettering
@@ -263,3 +263,9 @@ def test_frames_of_a_source_come_at_the_rate_asked_for(tmp_path):
         (time_s, int(image[0, 0, 0])) for time_s, image in frames_at_rate(tmp_path / "v.mp4", Fraction(20))
     ]
     assert found == [(number / 20, int(levels[number // 2])) for number in range(20)]
+
+
+def test_a_video_that_cannot_be_written_is_a_file_error_that_names_it(tmp_path):
+    path = tmp_path / "missing" / "annotated.mp4"
+    with pytest.raises(FileError, match=r"annotated\.mp4: the video cannot be written: no such file"):
+        write_annotated(path, [(0.0, grey())], [], header=header(), rate=Fraction(25))

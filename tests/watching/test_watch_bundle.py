@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +12,20 @@ from safetensors.torch import load_file, save_file
 from tiny_bundles import bundled
 
 from mule.core.errors import WeightsError
+from mule.core.files import sha256_of
 from mule.memory.files import MemoryFileError, read_memory, write_memory
 from mule.novelty.combining import DECIDING_PARTS
-from mule.watching.engine.bundle import BUNDLE, CALIBRATION, MEMORY, BundleError, read_bundle
+from mule.training.run_folder import experiment_of
+from mule.watching.engine.bundle import (
+    BUNDLE,
+    CALIBRATION,
+    MEMORY,
+    BundleCard,
+    BundleError,
+    _held_out,
+    read_bundle,
+    write_bundle,
+)
 
 
 @pytest.fixture
@@ -61,6 +73,40 @@ def test_a_run_without_memory_is_judged_by_its_evidence_alone(run_dir, tmp_path)
     found = read_bundle(bundled(run_dir, tmp_path / "plain", has_memory=False))
     assert found.judge.remembered is None
     assert len(found.usual.combined.each) == 1
+
+
+def test_a_bundle_holds_the_weights_of_its_frozen_backbone_and_works_anywhere(
+    bundle_dir, tmp_path, monkeypatch
+):
+    """The path that the run was trained with is relative to a folder that nobody is in any more."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    run_dir = shutil.copytree(bundle_dir, "run")
+    weights = here / "i3d.pt"
+    weights.write_bytes(b"weights")
+    experiment = Path(run_dir, "experiment.toml")
+    experiment.write_text(experiment.read_text().replace("[backbone]", '[backbone]\nweights = "i3d.pt"'))
+    card = BundleCard.model_validate_json((bundle_dir / BUNDLE).read_bytes())
+    write_bundle(
+        here / "model",
+        here / "run",
+        card=card.model_copy(update={"backbone_sha256": sha256_of(weights)}),
+        held_out=_held_out(bundle_dir, card),
+        remembered=read_memory(bundle_dir / MEMORY),
+        thumbnails={},
+    )
+    shutil.move(here / "model", there / "moved")
+    shutil.rmtree(here)
+    monkeypatch.chdir(there)
+    assert read_bundle(Path("moved")).card.backbone_sha256 is not None
+    assert experiment_of(Path("moved")).backbone.weights == Path("moved/backbone.pt")
+    (there / "moved" / "backbone.pt").write_bytes(b"others")
+    with pytest.raises(
+        BundleError, match=r"backbone\.pt: must be the backbone that the bundle was made with"
+    ):
+        read_bundle(Path("moved"))
 
 
 def test_a_changed_memory_is_calibrated_anew(copy, bundle):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mule.training.monitor import Validation
     from mule.training.step import Progress as TrainingProgress
 
+STOPPED = 130
+"""The exit code of an interrupted command, as shells use it."""
+
 
 def train(
     experiment: Annotated[
@@ -64,7 +67,11 @@ def train(
 
     chosen = settled(loaded, settings or [], rows=systems_by_row(experiment))
     with _Screen(run_dir) as screen:
-        progress = run_experiment(with_default_paths(chosen), run_dir, listener=screen, resumes=resume)
+        try:
+            progress = run_experiment(with_default_paths(chosen), run_dir, listener=screen, resumes=resume)
+        except KeyboardInterrupt:
+            screen.stopped()
+            raise typer.Exit(STOPPED) from None
         screen.finished(progress)
 
 
@@ -86,6 +93,7 @@ class _Screen:
         )
         self._task = self._bar.add_task("training", total=None)
         self._started_at = time.perf_counter()
+        self._step = 0
 
     def __enter__(self) -> "_Screen":
         self._bar.start()
@@ -96,12 +104,14 @@ class _Screen:
 
     def stepped(self, step: int, num_steps: int, values: Mapping[str, Any]) -> None:
         """Move the bar."""
+        self._step = step
         words = [f"epoch {values['epoch'] + 1}", f"loss {values['loss']:.4f}"]
         words += [f"λ {value:.3g}" for value in values["multipliers"].values()]
         self._bar.update(self._task, completed=step, total=num_steps, description="  ".join(words))
 
     def validated(self, step: int, epoch: int, found: "Validation") -> None:
         """Print one line per validation."""
+        self._step = step
         elapsed_s = time.perf_counter() - self._started_at
         self._print(
             f"epoch {epoch:3d}  step {step:6d}  mAP of known actions {found.mean_ap:.4f}"
@@ -112,6 +122,11 @@ class _Screen:
     def noted(self, sentence: str) -> None:
         """Print one sentence."""
         self._print(sentence)
+
+    def stopped(self) -> None:
+        """Say where Ctrl-C stopped the training, and how it continues."""
+        where = f"at step {self._step}" if self._step else "before the first step"
+        self._print(f"{self._run_dir}: stopped {where}; the same command with --resume continues")
 
     def finished(self, progress: "TrainingProgress") -> None:
         """Print the best result and the folder of the run."""

@@ -114,7 +114,7 @@ def watch_videos(
     from mule.watching.outputs.results import WATCHED
 
     require_exports(export or ())
-    bundle = read_bundle(model).on(runtime)
+    bundle = read_bundle(model).on(runtime, noted=lambda sentence: typer.echo(sentence, err=True))
     settings = WatchSettings(
         every_s=bundle.card.every_s if every is None else float(every),
         threshold=threshold,

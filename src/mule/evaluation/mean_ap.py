@@ -4,14 +4,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
-from mule.metrics import AnyArray
+from mule.metrics import AnyArray, Values, array_of
 
 PerClass = Float[np.ndarray, " classes"]
 _Scores = Float[np.ndarray, "actors classes"]
 _Targets = Bool[np.ndarray, "actors classes"]
 
 
-def multilabel_average_precision(scores: AnyArray, targets: AnyArray) -> PerClass:
+def multilabel_average_precision(scores: Values, targets: Values) -> PerClass:
     """Average precision of each class, NaN where the class has no positive.
 
     Σ (Rₖ − Rₖ₋₁)·Pₖ over the distinct scores of the class, without interpolation: equal scores are one
@@ -25,26 +25,26 @@ def multilabel_average_precision(scores: AnyArray, targets: AnyArray) -> PerClas
     >>> multilabel_average_precision(scores, np.array([[1, 0], [0, 1], [1, 0]])).round(4).tolist()
     [0.8333, 0.3333]
     """
-    scores, labels = np.asarray(scores), _checked_targets(np.asarray(scores), np.asarray(targets))
-    if not np.isfinite(scores).all():
+    numbers, labels = _checked(scores, targets)
+    if not np.isfinite(numbers).all():
         raise NotFinite(
-            f"scores must be finite; {np.count_nonzero(~np.isfinite(scores))} of {scores.size} are not."
+            f"scores must be finite; {np.count_nonzero(~np.isfinite(numbers))} of {numbers.size} are not."
         )
-    return _average_precision(*_ranked(scores, labels), share_ties=True)
+    return _average_precision(*_ranked(numbers, labels), share_ties=True)
 
 
-def ranked_average_precision(scores: AnyArray, targets: AnyArray) -> PerClass:
+def ranked_average_precision(scores: Values, targets: Values) -> PerClass:
     """Average precision of each class when equal scores keep their order, NaN where a class has no positive.
 
     The precision at the rank of each positive, averaged. A score of −∞ puts an actor last.
     """
-    scores, labels = np.asarray(scores), _checked_targets(np.asarray(scores), np.asarray(targets))
-    if np.isnan(scores).any() or np.isposinf(scores).any():
+    numbers, labels = _checked(scores, targets)
+    if np.isnan(numbers).any() or np.isposinf(numbers).any():
         raise NotFinite("scores must be finite, or −inf for what was never scored; got NaN or +inf.")
-    return _average_precision(*_ranked(scores, labels), share_ties=False)
+    return _average_precision(*_ranked(numbers, labels), share_ties=False)
 
 
-def mean_average_precision(scores: AnyArray, targets: AnyArray) -> float:
+def mean_average_precision(scores: Values, targets: Values) -> float:
     """Mean of `multilabel_average_precision` over the classes that have a positive.
 
     >>> scores = np.array([[0.9, 0.2], [0.8, 0.7], [0.1, 0.5]])
@@ -82,7 +82,9 @@ def _average_precision(scores: _Scores, targets: _Targets, *, share_ties: bool) 
     return np.divide(total, num_positive, out=np.full(len(total), np.nan), where=num_positive > 0)
 
 
-def _checked_targets(scores: AnyArray, targets: AnyArray) -> _Targets:
+def _checked(given: Values, wanted: Values) -> tuple[AnyArray, _Targets]:
+    """Return scores and targets as arrays; tensors may require gradients."""
+    scores, targets = array_of(given), array_of(wanted)
     if scores.ndim != 2 or scores.shape != targets.shape:
         raise ShapeError(
             f"scores and targets must both be (actors, classes); got shapes {scores.shape} and {targets.shape}."
@@ -91,4 +93,4 @@ def _checked_targets(scores: AnyArray, targets: AnyArray) -> _Targets:
         raise ShapeError(f"scores must be floating-point numbers; got dtype {scores.dtype}.")
     if not np.isin(targets, (0, 1)).all():
         raise RangeError(f"targets must be 0 or 1; got values from {targets.min()} to {targets.max()}.")
-    return targets.astype(bool, copy=False)
+    return scores, targets.astype(bool, copy=False)

@@ -9,6 +9,7 @@ import torch
 
 from mule.core.errors import RangeError
 from mule.core.processes import own_device
+from mule.core.settings import Experiment
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.inference.outputs import SideOutputs
@@ -56,7 +57,8 @@ def seen_in_table(
     """
     beside = table_file.parent / "videos"
     videos = videos or (beside if beside.is_dir() else table_file.parent)
-    outputs = outputs_in_table(run_dir, table_file, videos, settings=settings, doing=doing)
+    # without tags, which the split states: a bundle may be far from its data
+    outputs = _untagged(run_dir, table_file, videos, experiment_of(run_dir, settings), doing=doing)
     labels = torch.from_numpy(outputs.truth.labels).float()
     return LabelledActors(replace(seen_actors(outputs), labels=labels), outputs.truth.classes)
 
@@ -69,7 +71,15 @@ def outputs_in_table(
     Raises:
         RangeError: the table does not name the action.
     """
-    run = load_run(run_dir, device=own_device())._replace(experiment=experiment_of(run_dir, settings))
+    experiment = experiment_of(run_dir, settings)
+    outputs = _untagged(run_dir, table_file, videos, experiment, doing=doing)
+    return replace(outputs, tags=tags_of(experiment.data))
+
+
+def _untagged(
+    run_dir: Path, table_file: Path, videos: Path, experiment: Experiment, *, doing: str | None
+) -> SideOutputs:
+    run = load_run(run_dir, device=own_device())._replace(experiment=experiment)
     table = read_actor_table(table_file)
     if doing is not None:
         if doing not in table.classes:
@@ -78,8 +88,7 @@ def outputs_in_table(
             )
         table = table.at(np.flatnonzero(table.labels[:, table.classes.index(doing)]))
     table = table.with_classes(run.classes)
-    outputs = outputs_of(run, _examples(run, table, videos), dropout_passes=0)
-    return replace(outputs, tags=tags_of(run.experiment.data))
+    return outputs_of(run, _examples(run, table, videos), dropout_passes=0)
 
 
 def _examples(run: LoadedRun, table: ActorTable, folder: Path) -> SideBatches:

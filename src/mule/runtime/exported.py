@@ -9,7 +9,7 @@ The folder appears once everything is in it and its parity check has passed, or 
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,12 @@ def kept_graphs() -> Path:
 
 
 def running_model(
-    model: MuleModel, runtime: Runtime, *, kept_in: Path, num_threads: int | None = None
+    model: MuleModel,
+    runtime: Runtime,
+    *,
+    kept_in: Path,
+    num_threads: int | None = None,
+    noted: Callable[[str], None] = lambda _: None,
 ) -> MuleModel:
     """Return the model on another runtime. Graphs are exported at the first clip of a size, and kept for the next time.
 
@@ -161,6 +166,7 @@ def running_model(
         runtime: where to run it; torch returns it unchanged.
         kept_in: the folder of kept graphs.
         num_threads: None takes as many as torch.
+        noted: receives a sentence before an export, which takes seconds to a minute.
 
     Raises:
         RangeError: the model cannot be exported.
@@ -170,20 +176,23 @@ def running_model(
     key = digest_of(model)
 
     def opened(size: ClipSize) -> RunningModel:
-        return open_exported(_kept(model, key, size, runtime, kept_in), num_threads=num_threads)
+        folder = _kept_folder(key, size, runtime, kept_in)
+        if not _is_of(folder, key):
+            noted(
+                f"exporting the model to {runtime} for clips of {size[2]} × {size[1]} pixels; it is kept for the next time"
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            export_model(model, size, runtime, folder)
+        return open_exported(folder, num_threads=num_threads)
 
     return running_anywhere(opened)
 
 
-def _kept(model: MuleModel, key: str, size: ClipSize, target: Target, kept_in: Path) -> Path:
-    """The folder of graphs for clips of a size; exported if it is missing or anything it depends on has changed."""
+def _kept_folder(key: str, size: ClipSize, target: Target, kept_in: Path) -> Path:
+    """The folder of graphs for clips of a size; its name holds all that they depend on."""
     sizes = "x".join(map(str, size))
     made_by = "-".join(_versions(target).values())
-    folder = kept_in / f"{key[:20]}-{sizes}-{target}-{made_by}"
-    if not (folder / EXPORT_CARD).is_file() or not _is_of(folder, key):
-        shutil.rmtree(folder, ignore_errors=True)
-        export_model(model, size, target, folder)
-    return folder
+    return kept_in / f"{key[:20]}-{sizes}-{target}-{made_by}"
 
 
 def _existing(folder: Path) -> Path:

@@ -33,7 +33,7 @@ from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
 from mule.training.monitor import Watched
-from mule.training.run_folder import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder
+from mule.training.run_folder import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder, trained_experiment
 from mule.training.step import Listener, Parts, Progress, Schedule, trained_parameters
 from mule.video.transforms import SLOWFAST, Normalisation
 
@@ -299,7 +299,7 @@ def load_run(run_dir: Path, *, device: torch.device = CPU) -> LoadedRun:
         ConfigError: its experiment cannot be read.
     """
     card = _card(run_dir)
-    experiment = load_experiment(run_dir / EXPERIMENT)
+    experiment = trained_experiment(run_dir)
     weights = _run_weights(run_dir, card)
     with torch.device("meta"):
         model = build_model(experiment)

@@ -1,6 +1,7 @@
 """The maps of a frozen backbone that an experiment is trained on, computed once and kept."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -87,6 +88,7 @@ def build_kept_data(
     )
 
 
+TOLD_EVERY_S = 20.0
 Sides = tuple[list[KeptClip], list[KeptClip], tuple[str, ...], dict[str, str]]
 
 
@@ -155,7 +157,9 @@ def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
     sides = table_sides(data)
     sides.require_trainable(noted=noted)
     noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
-    features = kept_features(experiment, data, sides.videos, table=sides.table)
+    features = kept_features(
+        experiment, data, sides.videos, table=sides.table, on_progress=_told_now_and_then(noted)
+    )
     tables, classes = (sides.train_actors, sides.val_actors), sides.split.classes.known_train
     train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
     return train, val, classes, dict(sides.digests)
@@ -203,8 +207,27 @@ def keep_features(
     return num_computed
 
 
+def _told_now_and_then(noted: Noted) -> OnProgress:
+    """Return a listener that states how many videos are done, at most every `TOLD_EVERY_S` seconds."""
+    last_s = time.monotonic()
+
+    def on_progress(num_done: int, num_videos: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= TOLD_EVERY_S and num_done < num_videos:
+            last_s = now_s
+            noted(f"maps of {num_done} of {num_videos} videos are ready")
+
+    return on_progress
+
+
 def kept_features(
-    experiment: Experiment, data: TableData, videos: Mapping[str, Path], *, table: ActorTable
+    experiment: Experiment,
+    data: TableData,
+    videos: Mapping[str, Path],
+    *,
+    table: ActorTable,
+    on_progress: OnProgress = lambda *_: None,
 ) -> dict[str, VideoFeatures]:
     """Return the maps of these videos at every key time of the table; missing ones are computed.
 
@@ -215,8 +238,9 @@ def kept_features(
     at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
-    for name, extraction in _extractions(experiment, data, unread, table):
+    for num_done, (name, extraction) in enumerate(_extractions(experiment, data, unread, table), start=1):
         at_hand[wanted[name]] = extraction.features
+        on_progress(num_done, len(unread))
     return {name: at_hand[which] for name, which in sorted(wanted.items())}
 
 

@@ -248,6 +248,20 @@ HOW_TESTED = "data.test_"
 """Settings of a test, which a finished training does not depend on."""
 
 
+def trained_experiment(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
+    """Load the experiment file of a run; backbone weights that lie in the run's folder are found there.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is wrong.
+    """
+    experiment = load_experiment(run_dir / EXPERIMENT, settings)
+    backbone = experiment.backbone
+    if backbone.weights is None or not (run_dir / backbone.weights).is_file():
+        return experiment
+    beside = backbone.model_copy(update={"weights": run_dir / backbone.weights})
+    return experiment.model_copy(update={"backbone": beside})
+
+
 def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
     """Load the experiment of a run, with settings such as the folder its data is in now.
 
@@ -259,7 +273,7 @@ def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
         raise ConfigError(
             f"{run_dir}: must be the folder of a run; it has no {EXPERIMENT}. `mule train` makes one."
         )
-    trained, wanted = load_experiment(path), load_experiment(path, settings)
+    trained, wanted = trained_experiment(run_dir), trained_experiment(run_dir, settings)
     changed = [key for key in differences(trained, wanted) if not key.startswith(HOW_TESTED)]
     if changed:
         raise ConfigError(

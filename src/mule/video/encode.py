@@ -14,7 +14,8 @@ import av
 import numpy as np
 from jaxtyping import UInt8
 
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import FileError, RangeError
+from mule.core.files import os_reason
 
 # In small pictures x264's macroblock tree reads memory it has not written: without it, same frames, same file.
 _OPTIONS = {"preset": "veryfast", "threads": "1", "x264-params": "mbtree=0"}
@@ -44,7 +45,7 @@ class VideoWriter:
             self._container = av.open(str(self._unfinished), "w", format="mp4")
             self._stream: Any = self._container.add_stream(codec, rate=rate, options=options)
         except OSError as error:
-            raise VideoError(f"{path}: a video must be written; {error.strerror or error}.") from error
+            raise _unwritable(path, error) from error
         self._stream.height, self._stream.width = size
         self._stream.pix_fmt = self._format
         self._count = 0
@@ -55,7 +56,7 @@ class VideoWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self._container.mux(self._stream.encode(None))
+                self._encode(None)
             self._container.close()
             if kind is None:
                 self._unfinished.replace(self._path)
@@ -70,4 +71,15 @@ class VideoWriter:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
             frame.pts = self._count
             self._count += 1
+            self._encode(frame)
+
+    def _encode(self, frame: av.VideoFrame | None) -> None:
+        """Write one frame; None writes what the encoder still holds."""
+        try:
             self._container.mux(self._stream.encode(frame))
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path}: the video cannot be written: {os_reason(error)}.")

@@ -43,9 +43,17 @@ def same_padding(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[i
     return padding
 
 
+def same_padded(x: Tensor, kernel: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Return the map with TensorFlow's zeros around it."""
+    sizes = [
+        int(size) for size in x.shape[2:]
+    ]  # while a graph is traced they are tensors, rounded towards zero
+    return F.pad(x, same_padding(sizes, kernel, stride))
+
+
 def same_max_pool(x: Tensor, kernel: tuple[int, int, int], stride: tuple[int, int, int]) -> Tensor:
     """Max-pool non-negative maps with TensorFlow's padding."""
-    return F.max_pool3d(F.pad(x, same_padding(x.shape[2:], kernel, stride)), kernel, stride)
+    return F.max_pool3d(same_padded(x, kernel, stride), kernel, stride)
 
 
 class Unit(nn.Module):
@@ -59,7 +67,7 @@ class Unit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return a non-negative map."""
         if self.conv.kernel_size != (1, 1, 1):
-            x = F.pad(x, same_padding(x.shape[2:], self.conv.kernel_size, self.conv.stride))
+            x = same_padded(x, self.conv.kernel_size, self.conv.stride)
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
 

@@ -3,6 +3,7 @@
     BUNDLE/experiment.toml, card.json, model.safetensors   the run, as `mule train` writes it
            calibration.safetensors                         held-out known actors: how novel known actors look
            memory.safetensors                              remembered actors; optional
+           backbone.pt                                     the frozen backbone, if the run was trained on its maps
            thumbnails.zip                                  pictures of remembered actors; optional
            detector.safetensors                            its own detector, if the card recommends it
            bundle.json                                     what all this is, and what it may be used with
@@ -15,7 +16,7 @@ import importlib.resources
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -27,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mule.core.config import experiment_toml, load_experiment
 from mule.core.errors import FileError, MuleError, WeightsError
 from mule.core.files import os_reason, sha256_of, write_file
 from mule.core.settings import Experiment, StageData
@@ -41,7 +43,7 @@ from mule.stage.plans import FRAME_RATE
 from mule.training.build import TINY, LoadedRun, load_run, normalisation
 from mule.training.checkpoint import weights_file
 from mule.training.data import frame_rate
-from mule.training.run_folder import CARD, EXPERIMENT, MODEL
+from mule.training.run_folder import CARD, EXPERIMENT, MODEL, experiment_of
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation, normalised, resized, short_side_size
 from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty
@@ -58,6 +60,8 @@ SCENE_BOXES = "scene"
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
 _TENSORS = ("outputs", "features", "clip_index", "track_index")
 HELD_OUT_LABELS = "labels"
+BACKBONE = "backbone"
+"""The stem of the file of a frozen backbone's weights."""
 
 
 class BundleError(WeightsError):
@@ -73,7 +77,7 @@ class BundleCard(BaseModel):
     name: str
     weights_sha256: str
     backbone_sha256: str | None = None
-    """Of the frozen backbone's weights, which are not in the folder; None if the run has its own."""
+    """Of the frozen backbone's weights, of which the folder holds a copy; None if the run has its own."""
     seed: int
     commit: str | None = None
     data: Mapping[str, str] = {}
@@ -150,15 +154,19 @@ class Bundle:
         """Pictures of remembered actors, if the folder has them."""
         return thumbnails_in(self.folder)
 
-    def on(self, runtime: str, *, kept_in: Path | None = None) -> "Bundle":
+    def on(
+        self, runtime: str, *, kept_in: Path | None = None, noted: Callable[[str], None] = lambda _: None
+    ) -> "Bundle":
         """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
 
-        Exported graphs are kept in `kept_in`; None is `graphs` in the cache folder.
+        Exported graphs are kept in `kept_in`; None is `graphs` in the cache folder. `noted` receives a sentence before an
+        export.
         """
         if runtime == "torch":
             return self
         folder = kept_graphs() if kept_in is None else kept_in
-        return replace(self, model=running_model(self.model, require_runtime(runtime), kept_in=folder))
+        running = running_model(self.model, require_runtime(runtime), kept_in=folder, noted=noted)
+        return replace(self, model=running)
 
 
 def builtin_folder() -> Path:
@@ -253,6 +261,9 @@ def write_bundle(
         parts.mkdir(parents=True)
         for name in RUN_FILES:
             shutil.copyfile(run_dir / name, parts / name)
+        weights = experiment_of(run_dir).backbone.weights
+        if card.backbone_sha256 is not None and weights is not None:
+            _copy_backbone(weights, parts)
         if remembered is not None:
             write_memory(parts / MEMORY, remembered)
         if thumbnails:
@@ -267,6 +278,14 @@ def write_bundle(
         raise
     except OSError as error:
         raise FileError(f"{folder}: the bundle cannot be written: {os_reason(error)}.") from error
+
+
+def _copy_backbone(weights: Path, parts: Path) -> None:
+    """Copy the weights into the bundle, and name the copy in its experiment."""
+    copy = f"{BACKBONE}{weights.suffix}"
+    shutil.copyfile(weights, parts / copy)
+    experiment = load_experiment(parts / EXPERIMENT, [f"backbone.weights={copy}"])
+    write_file(parts / EXPERIMENT, experiment_toml(experiment))
 
 
 def _card(folder: Path) -> BundleCard:
