@@ -109,10 +109,12 @@ def write_charades(out: Path, size: MiniatureSize) -> None:
         )
         for action, number in zip(actions, numbers.split(), strict=False)
     }
-    for part, first, count in (("train", 200, size.train_videos), ("test", 300, size.test_videos)):
+    parts = (("train", 200, 2 * size.train_videos), ("test", 300, 2 * size.test_videos))
+    for part, first, count in parts:
         rows: list[Sequence[object]] = [CHARADES_COLUMNS]
         for number in range(first, first + count):
-            name, plan = f"{number:05X}"[-5:].replace("0", "Z"), _charades_plan(size, number)
+            name = f"{number:05X}".replace("0", "Z")
+            plan = _charades_plan(size, number, shows_novel=part == "test" and number % 2 == 1)
             objects += _object_rows(name, _rendered(plan, size, out / "videos" / f"{name}.mp4"), size)
             actions = _intervals(plan, number_of, overhangs=number == first)
             rows.append(_charades_row(name, actions if number != first + 1 else "", size.seconds))
@@ -132,10 +134,10 @@ def _ava_plan(size: MiniatureSize, number: int) -> Plan:
     return plan_take(recipe, number)
 
 
-def _charades_plan(size: MiniatureSize, number: int) -> Plan:
-    """Every fourth video shows novel actions alone and every fifth both kinds; the others show known ones."""
+def _charades_plan(size: MiniatureSize, number: int, *, shows_novel: bool) -> Plan:
+    """A video of known or of novel actions alone; every fifth shows both kinds."""
     split = stage_split("A")
-    shown = split.novel if number % 4 == 3 else split.known if number % 5 else tuple(ACTIONS)
+    shown = tuple(ACTIONS) if number % 5 == 0 else split.novel if shows_novel else split.known
     alone = tuple(name for name in shown if ACTIONS[name].group != "pair")
     recipe = TakeRecipe(
         seconds=size.seconds,

@@ -33,9 +33,10 @@ SMALL = (
     "view.short_sides_px=[64, 64]",
     "view.crop_px=64",
     "view.val_short_side_px=64",
+    "data.num_frames=8",
     "loading.workers=0",
 )
-"""Settings of every training: one epoch of four batches or so, frames of 64 rows."""
+"""Settings of every training: one epoch of a few batches, clips of eight frames of 64 rows."""
 OTHER_OPTIONS = {
     "train": tuple(word for setting in SMALL for word in ("--set", setting)),
     "evaluate": ("--resamples", "0", "--dropout-passes", "0"),

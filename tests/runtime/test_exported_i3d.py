@@ -14,7 +14,8 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_backbone
 from mule.model import MuleModel, SceneBoxes
 from mule.runtime.exported import running_model
-from mule.systems.catalogue import find_system, small_sizes
+from mule.systems.catalogue import find_system
+from mule.systems.sizes import small_sizes
 
 TARGETS = [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule[{name}]"))
