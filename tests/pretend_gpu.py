@@ -8,6 +8,9 @@ Torch's own fake tensors would do for passes without gradients only: without CUD
 process, and they have no values for code that looks at some.
 """
 
+# pyright: reportPrivateUsage=false
+# Torch has no public way to add a device written in Python.
+
 from contextlib import contextmanager
 
 import torch
@@ -40,7 +43,7 @@ GPU = torch.device(NAME, 0)
 class PretendTensor(torch.Tensor):
     """A tensor of the pretend device; `held` has its numbers."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType] - how torch disables it
 
     @staticmethod
     def __new__(cls, held):
@@ -56,7 +59,7 @@ class PretendTensor(torch.Tensor):
     def __init__(self, held):
         self.held = held
 
-    def __repr__(self):
+    def __repr__(self, *, tensor_contents=None):
         return f"PretendTensor({self.held})"
 
     def __reduce_ex__(self, protocol):
@@ -119,7 +122,7 @@ _library = torch.library.Library("aten", "IMPL")
 def _register(name, *, widens):
     packet, _, overload = name.partition(".")
     operation = getattr(getattr(aten, packet), overload or "default")
-    here = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    here = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue] - missing in the stub
 
     def kernel(*args, **kwargs):
         dtype = torch.float32 if widens else torch.get_autocast_dtype(NAME)

@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from mule.core.config import load_experiment
+from mule.evidence.head import EvidenceHead
+from mule.features.backbones.slowfast import SlowFast
 from mule.memory.files import read_memory
+from mule.model import RelationModel
+from mule.systems.objectives import Debiased
 from mule.training.build import build_model, load_run
 from mule.training.choosing import system_of
 from mule.watching.watch import watch
@@ -38,7 +42,11 @@ def test_a_literal_run_saved_by_version_0_1_keeps_what_it_was_trained_with():
     system = system_of(experiment)
     with torch.device("meta"):
         model = build_model(experiment)
-    assert model.decide.head.linear.bias is not None
+    assert isinstance(model.decide, RelationModel)
+    assert isinstance(model.decide.head, EvidenceHead)
+    assert isinstance(model.backbone, SlowFast)
+    assert isinstance(system.objective, Debiased)
+    assert "bias" in dict(model.decide.head.linear.named_parameters())
     assert system.objective.fitted.reduction == "mean"
     assert system.base_rate == 0.5
     assert model.backbone.variant.slow_spans_clip

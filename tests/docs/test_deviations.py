@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from mule.core.config import load_experiment
+from mule.core.settings import TableData
+from mule.features.backbones.slowfast import SlowFast
+from mule.model import RelationModel
 from mule.training.build import build_constraints, build_model
 from mule.training.choosing import system_of
 
@@ -33,7 +36,10 @@ def built(*settings):
     experiment = load_experiment(Path("ava"), list(settings))
     with torch.device("meta"):
         model = build_model(experiment)
-    system, decide = system_of(experiment), model.decide
+    system, decide, data = system_of(experiment), model.decide, experiment.data
+    assert isinstance(decide, RelationModel)
+    assert isinstance(model.backbone, SlowFast)
+    assert isinstance(data, TableData)
     return {
         "head": repr(decide.head),
         "pooling": decide.sampling,
@@ -42,7 +48,7 @@ def built(*settings):
         "objective": system.objective,
         "base_rate": system.base_rate,
         "constraints": build_constraints(system, experiment),
-        "person_labels": experiment.data.person_labels,
+        "person_labels": data.person_labels,
         "from_chance": experiment.backbone.from_chance,
     }
 

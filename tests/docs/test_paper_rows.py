@@ -7,11 +7,15 @@ import torch
 
 from mule.core.config import ConfigError, load_experiment, systems_by_row
 from mule.core.errors import RangeError
+from mule.core.settings import TableData
+from mule.evidence.head import EvidenceHead
 from mule.features.backbones.csn import CSN
 from mule.features.backbones.slowfast import SlowFast
 from mule.features.backbones.x3d import X3D
 from mule.features.weights.cards import find_card
+from mule.model import RelationModel
 from mule.systems.catalogue import SYSTEMS
+from mule.systems.objectives import Debiased
 from mule.training.build import build_model
 from mule.training.choosing import inner_steps_of, load_for_training, system_of
 
@@ -36,8 +40,10 @@ def test_a_row_has_the_backbone_of_its_family_and_published_size(file, row):
     with torch.device("meta"):
         model = build_model(experiment)
     kind, num_parameters = PUBLISHED[experiment.backbone.name]
-    assert type(model.backbone) is kind
-    assert sum(p.numel() for p in model.backbone.parameters()) == pytest.approx(num_parameters, abs=2e4)
+    backbone = model.backbone
+    assert isinstance(backbone, SlowFast | CSN | X3D)
+    assert type(backbone) is kind
+    assert sum(p.numel() for p in backbone.parameters()) == pytest.approx(num_parameters, abs=2e4)
     assert experiment.system == systems_by_row(Path(file))[row]
     needed = SYSTEMS[experiment.system].backbone
     assert needed in (None, find_card(experiment.backbone.name).backbone)
@@ -75,8 +81,12 @@ def test_the_literal_rows_are_the_paper_as_printed(file, row):
     system = system_of(experiment)
     with torch.device("meta"):
         model = build_model(experiment)
+    assert isinstance(model.decide, RelationModel)
+    assert isinstance(model.backbone, SlowFast)
     head = model.decide.head
+    assert isinstance(head, EvidenceHead)
     assert (head.parameterisation, head.function, head.linear.bias) == ("independent", "relu", None)
+    assert isinstance(system.objective, Debiased)
     assert system.objective.fitted.reduction == "sum"
     assert system.base_rate == 1.0
     assert experiment.objective.measures_with == "own_pass"
@@ -85,6 +95,7 @@ def test_the_literal_rows_are_the_paper_as_printed(file, row):
 
 def test_ava_trains_on_true_and_predicted_boxes():
     data = load_experiment(Path("ava")).data
+    assert isinstance(data, TableData)
     assert (data.persons, data.person_score) == ("persons.csv", 0.9)
 
 

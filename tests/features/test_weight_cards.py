@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mule.core.errors import WeightsError
+from mule.features.backbones.slowfast import SlowFast
 from mule.features.weights.card import BACKBONES, NORMALISATIONS, build_backbone
 from mule.features.weights.cards import WEIGHT_CARDS, find_card
 
@@ -159,6 +160,7 @@ def test_options_of_a_variant_change_the_variant():
     card = find_card("pytorchvideo_slowfast_8x8_r50")
     with torch.device("meta"):
         strided = build_backbone(card, slow_spans_clip=False)
+    assert isinstance(strided, SlowFast)
     assert card.options["variant"].slow_spans_clip
     assert not strided.variant.slow_spans_clip
     assert strided.variant.depth == card.options["variant"].depth

@@ -1,6 +1,7 @@
 """Graphs of I3D at sizes that its strides do not divide: the same maps and evidence as on torch."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import av
 import numpy as np
@@ -72,7 +73,7 @@ def test_graphs_of_i3d_equal_torch_at_sizes_no_stride_divides(random_model, targ
     require_same(random_model, running_model(random_model, target, kept_in=tmp_path), clips)
 
 
-def frames_of(path, num_frames, short_side_px):
+def frames_of(path: Path, num_frames, short_side_px):
     """The first frames, values in [−1, 1], scaled like `mule watch` does: the long side keeps its proportion."""
     with av.open(path) as container:
         pictures = [

@@ -14,7 +14,7 @@ from mule.inference.score_rules import EvidenceRule
 from mule.model import ModelOutput
 from mule.objective.hsic import biased_hsic, rbf_kernel, unbiased_hsic
 from mule.systems.catalogue import find_system
-from mule.systems.objectives import Debiased, Fitted, ObjectiveOptions
+from mule.systems.objectives import Debiased, Fitted, LossReduction, ObjectiveOptions
 from mule.systems.sizes import HeadOptions, tiny_sizes
 
 NUM_ACTORS, NUM_CLASSES, NUM_CLIPS = 12, 3, 5
@@ -44,7 +44,11 @@ def test_reductions_are_sums_and_means_over_actors_and_classes(output, targets):
         for row, does in zip(output.outputs.tolist(), targets.tolist(), strict=True)
         for h, y in zip(row, does, strict=True)
     ]
-    expected = {"sum": sum(terms), "mean": sum(terms) / NUM_ACTORS, "class_mean": sum(terms) / len(terms)}
+    expected: dict[LossReduction, float] = {
+        "sum": sum(terms),
+        "mean": sum(terms) / NUM_ACTORS,
+        "class_mean": sum(terms) / len(terms),
+    }
     for reduction, value in expected.items():
         altered = Fitted(of_logits=True).altered(ObjectiveOptions(reduction=reduction))
         assert altered(output, targets, 0.0).loss.item() == pytest.approx(value, rel=1e-5)
@@ -54,20 +58,25 @@ def test_reductions_are_sums_and_means_over_actors_and_classes(output, targets):
         assert (beta * scale).item() == pytest.approx(whole.item(), rel=1e-5)
 
 
+def dependence(output, targets, **options):
+    """The constraint of MULE with these options."""
+    changed = ObjectiveOptions(bandwidth="root_dim", **options)
+    (found,) = Debiased().altered(changed)(output, targets, 0.0).constraints.values()
+    assert found is not None
+    return found.item()
+
+
 def test_within_clips_every_pair_of_actors_counts(output, targets):
     scene = output.context[output.actor_clip_index]
     kernels = [rbf_kernel(view, bandwidth=view.shape[1] ** 0.5) for view in (output.outputs, scene)]
-    options = ObjectiveOptions(bandwidth="root_dim", within_clips=True)
-    (found,) = Debiased().altered(options)(output, targets, 0.0).constraints.values()
-    assert found.item() == pytest.approx(unbiased_hsic(*kernels).item(), abs=1e-7)
-    options = ObjectiveOptions(bandwidth="root_dim")
-    (apart,) = Debiased().altered(options)(output, targets, 0.0).constraints.values()
+    found = dependence(output, targets, within_clips=True)
+    assert found == pytest.approx(unbiased_hsic(*kernels).item(), abs=1e-7)
+    apart = dependence(output, targets)
     groups = output.actor_clip_index
-    assert apart.item() == pytest.approx(unbiased_hsic(*kernels, groups=groups).item(), abs=1e-7)
-    assert apart.item() != pytest.approx(found.item(), abs=1e-5)
-    options = ObjectiveOptions(bandwidth="root_dim", estimator="biased")
-    (biased,) = Debiased().altered(options)(output, targets, 0.0).constraints.values()
-    assert biased.item() == pytest.approx(biased_hsic(*kernels).item(), abs=1e-7)
+    assert apart == pytest.approx(unbiased_hsic(*kernels, groups=groups).item(), abs=1e-7)
+    assert apart != pytest.approx(found, abs=1e-5)
+    biased = dependence(output, targets, estimator="biased")
+    assert biased == pytest.approx(biased_hsic(*kernels).item(), abs=1e-7)
 
 
 def test_a_system_without_changes_stays_as_it_is():
@@ -79,8 +88,10 @@ def test_a_head_without_bias_is_read_as_one_with_a_bias_of_zero():
     literal = find_system("mule-literal").adapted(HeadOptions(bias=False), ObjectiveOptions())
     network = literal.build(tiny_sizes(8, NUM_CLASSES))
     layer = literal.readout_layer(network)
-    assert layer.bias is None
+    assert layer is not None
+    assert "bias" not in dict(layer.named_parameters())
     readout = last_layer(layer, NUM_CLASSES)
+    assert readout is not None
     feature = torch.randn(2, layer.in_features)
     positive, negative = layer(feature).split(NUM_CLASSES, dim=1)
     torch.testing.assert_close(feature @ readout.weight.T + readout.bias, positive - negative)
@@ -105,4 +116,6 @@ def test_belief_takes_the_base_rate_of_the_run_and_keeps_it_on_disk(tmp_path):
         value = EvidenceRule("Belief").novelty(outputs).value
         torch.testing.assert_close(value, (1 - belief).prod(dim=1), rtol=1e-4, atol=1e-6)
     write_side_outputs(printed, tmp_path, "test", key="{}")
-    assert read_side_outputs(tmp_path, "test").base_rate == 1.0
+    kept = read_side_outputs(tmp_path, "test")
+    assert kept is not None
+    assert kept.base_rate == 1.0

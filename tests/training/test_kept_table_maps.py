@@ -58,7 +58,7 @@ def test_the_longest_step_tells_how_far_it_is(monkeypatch):
     ready = iter(range(0, 10_000, 15))
     monkeypatch.setattr(build_maps.time, "monotonic", lambda: float(next(ready)))
     noted: list[str] = []
-    told = build_maps._told_now_and_then(noted.append)
+    told = build_maps.told_now_and_then(noted.append)
     for num_done in range(1, 5):
         told(num_done, 4)
     assert noted == ["maps of 2 of 4 videos are ready"]

@@ -16,7 +16,8 @@ from mule.inference.running import outputs_of
 from mule.inference.sides import read_side
 from mule.model import RelationModel
 from mule.rivals.networks.clip_memory import memory_for
-from mule.systems.catalogue import SYSTEMS, tiny_sizes
+from mule.systems.catalogue import SYSTEMS
+from mule.systems.sizes import tiny_sizes
 from mule.training.build import LoadedRun, build_model, build_parts, load_run, run_experiment
 from mule.training.loop import TrainingRun, validated
 from mule.training.neighbours import Beside, boxes_beside, side_memory

@@ -54,6 +54,7 @@ def test_the_scale_does_not_change_the_step():
 @pytest.mark.parametrize("inner_steps", [1, 2])
 def test_a_step_that_overflows_moves_neither_the_network_nor_the_multiplier(inner_steps):
     model, primal_dual, backward, step = descent(limit=6.0, scale=2.0**4, inner_steps=inner_steps)
+    assert backward.scaler is not None
     for halved in range(1, 3):  # the gradient of 3x is 48 at scale 16; at scale 2 it does not overflow
         step()
         assert (model.weight.item(), primal_dual.multipliers["size"]) == (0.0, 0.0)

@@ -1,6 +1,7 @@
 """A batch computed in parts has the loss, the constraint and the gradient of the whole."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +10,8 @@ from torch import nn
 
 from mule.model import SceneBoxes
 from mule.objective.primal_dual import PrimalDual
-from mule.training import sharing
 from mule.training.build import build_parts, run_experiment
-from mule.training.sharing import in_parts, parts_of, what_differs
+from mule.training.sharing import in_parts, parts_of, what_differs, whole_of
 from mule.training.step import BatchObjective, freeze_norms, scene_boxes, trained_parameters
 
 CPU = torch.device("cpu")
@@ -31,7 +31,9 @@ def batch_and_parts(stage, *, system="mule", drops=False):
         if isinstance(module, nn.Dropout) and not drops:
             module.p = 0.0
     batch = next(iter(parts.train))
-    return batch._each(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor), parts
+    names = ("actor_boxes_xyxy_px", "object_boxes_xyxy_px", "object_scores")
+    doubled = {name: getattr(batch, name).double() for name in names}
+    return replace(batch, pixels=tuple(stack.double() for stack in batch.pixels), **doubled), parts
 
 
 def gradient(parts, objective):
@@ -66,7 +68,7 @@ def test_the_second_run_of_a_part_drops_the_units_of_the_first(stage):
 
     def kept_whole(pixels, boxes):
         pieces = list(parts_of(pixels, boxes, 2))
-        return sharing._whole([parts.model(piece.pixels, piece.boxes) for piece in pieces], pieces)
+        return whole_of([parts.model(piece.pixels, piece.boxes) for piece in pieces], pieces)
 
     gradients = []
     for forward in (kept_whole, in_parts(parts.model, 2)):
@@ -119,7 +121,7 @@ def test_training_says_once_that_batch_norms_see_parts(stage, tmp_path):
 def test_several_processes_hear_what_differs_from_one(monkeypatch):
     network = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5), nn.Dropout(0.0))
     assert what_differs(network, num_parts=1, freezes_norms=False) == []
-    monkeypatch.setattr(sharing, "num_ranks", lambda: 2)
+    monkeypatch.setattr("mule.training.sharing.num_ranks", lambda: 2)
     norms, dropout = what_differs(network, num_parts=1, freezes_norms=False)
     assert "backbone.norm" in norms
     assert "drops other units" in dropout

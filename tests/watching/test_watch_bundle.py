@@ -22,10 +22,10 @@ from mule.watching.engine.bundle import (
     MEMORY,
     BundleCard,
     BundleError,
-    _held_out,
     read_bundle,
     write_bundle,
 )
+from mule.watching.engine.judging import HeldOutOutputs
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_bundle_holds_the_weights_of_its_frozen_backbone_and_works_anywhere(
         here / "model",
         here / "run",
         card=card.model_copy(update={"backbone_sha256": sha256_of(weights)}),
-        held_out=_held_out(bundle_dir, card),
+        held_out=HeldOutOutputs(**load_file(bundle_dir / CALIBRATION)),
         remembered=read_memory(bundle_dir / MEMORY),
         thumbnails={},
     )

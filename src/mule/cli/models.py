@@ -39,19 +39,28 @@ def models(
 
     table = _table(
         "Backbones, as classifiers of Kinetics-400; clip: frames x rows x columns",
-        ("backbone", "clip", "params", "published", "mult-adds", "with norms", "published"),
+        (
+            "backbone",
+            "clip",
+            "params\n(M)",
+            "published\n(M)",
+            "mult-adds\n(G)",
+            "with\nnorms (G)",
+            "published\n(G)",
+        ),
     )
     for cost in backbone_costs():
         table.add_row(
             cost.name,
             "x".join(map(str, cost.input_size)),
-            f"{cost.num_parameters / 1e6:.2f} M",
-            "" if cost.published_parameters_m is None else f"{cost.published_parameters_m:.2f} M",
-            f"{cost.num_multiply_adds / 1e9:.2f} G",
-            f"{cost.with_norms / 1e9:.2f} G",
-            "" if cost.published_multiply_adds_g is None else f"{cost.published_multiply_adds_g:.2f} G",
+            f"{cost.num_parameters / 1e6:.2f}",
+            "" if cost.published_parameters_m is None else f"{cost.published_parameters_m:.2f}",
+            f"{cost.num_multiply_adds / 1e9:.2f}",
+            f"{cost.with_norms / 1e9:.2f}",
+            "" if cost.published_multiply_adds_g is None else f"{cost.published_multiply_adds_g:.2f}",
         )
     console.print(table)
+    console.print()
     network = (
         "with TinySlowFast and Stage's 14 known actions"
         if stage
@@ -104,8 +113,8 @@ def _rows(experiment: Path) -> Table:
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:
-    """A table whose names and numbers are never cut, however narrow the terminal is."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    """A table whose names and numbers stay on one line; the backbones just fit 80 columns."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for at, name in enumerate(columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)
     return table

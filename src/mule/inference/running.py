@@ -215,7 +215,8 @@ def last_layer(linear: nn.Linear | None, num_classes: int) -> LinearReadout | No
     """Return a network's last linear layer with one logit per action; None if it has no such layer."""
     if linear is None:
         return None
-    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    own_bias = cast(Tensor | None, linear.bias)  # torch declares a Parameter also where a layer has none
+    bias = linear.weight.new_zeros(len(linear.weight)) if own_bias is None else own_bias
     layer = torch.cat([linear.weight.detach(), bias.detach()[:, None]], dim=1).cpu()
     joined = one_logit_per_action(layer.T, num_classes).T
     return LinearReadout(joined[:, :-1].contiguous(), joined[:, -1].contiguous())

@@ -158,7 +158,7 @@ def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
     sides.require_trainable(noted=noted)
     noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
     features = kept_features(
-        experiment, data, sides.videos, table=sides.table, on_progress=_told_now_and_then(noted)
+        experiment, data, sides.videos, table=sides.table, on_progress=told_now_and_then(noted)
     )
     tables, classes = (sides.train_actors, sides.val_actors), sides.split.classes.known_train
     train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
@@ -207,7 +207,7 @@ def keep_features(
     return num_computed
 
 
-def _told_now_and_then(noted: Noted) -> OnProgress:
+def told_now_and_then(noted: Noted) -> OnProgress:
     """Return a listener that states how many videos are done, at most every `TOLD_EVERY_S` seconds."""
     last_s = time.monotonic()
 

@@ -54,7 +54,7 @@ def in_parts(model: nn.Module, num_parts: int) -> Forward:
             )
             for part in parts
         ]
-        return _whole(outputs, parts)
+        return whole_of(outputs, parts)
 
     return forward
 
@@ -104,7 +104,7 @@ def _same_buffers(model: nn.Module) -> Generator[None]:
             buffer.data.copy_(before)
 
 
-def _whole(outputs: Sequence[ModelOutput], parts: Sequence[Part]) -> ModelOutput:
+def whole_of(outputs: Sequence[ModelOutput], parts: Sequence[Part]) -> ModelOutput:
     """Put the outputs of parts together, actors in the order of the batch."""
     of_batch = [
         replace(output, actor_clip_index=output.actor_clip_index + part.first_clip)
