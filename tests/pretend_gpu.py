@@ -35,6 +35,12 @@ class _Module(_DummyBackendModule):
     def get_amp_supported_dtype(self):
         return [torch.float16, torch.bfloat16]
 
+    def get_rng_state(self, device=None):  # noqa: ARG002 - what torch calls
+        return torch.empty(0, dtype=torch.uint8)  # chance is the CPU's
+
+    def set_rng_state(self, state, device=None):
+        pass
+
 
 _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
 GPU = torch.device(NAME, 0)

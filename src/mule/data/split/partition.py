@@ -42,26 +42,23 @@ def class_sets(
     thirds: tuple[Sequence[str], Sequence[str], Sequence[str]],
     *,
     seed: int = 0,
-    ignored: Sequence[str] = (),
     group_of: Mapping[str, str] | None = None,
 ) -> ClassSets:
     """Return Z1, Z2 and Z3 as given, with Z3 halved: one half for choosing, the other (larger if odd) for reporting."""
     z1, z2, z3 = map(tuple, thirds)
     choose, report = _halves(z3, seed, group_of or {})
-    return ClassSets(z1, z2, novel_choose=choose, novel_report=report, ignored=tuple(ignored))
+    return ClassSets(z1, z2, novel_choose=choose, novel_report=report)
 
 
-def paper_partition(
-    classes: Sequence[str], *, seed: int = 0, charades_names: Mapping[int, str] | None = None
-) -> ClassSets:
+def paper_partition(classes: Sequence[str], *, charades_names: Mapping[int, str] | None = None) -> ClassSets:
     """Return the published partition of AVA or the built-in one of Charades, depending on the class names.
 
     AVA: of the 60 evaluated classes, in the order of their list, Z1 is the first 20, Z2 the next and Z3 the last;
-    the other 20 are ignored. Charades: 52, 52 and 53 classes. Actions that do not occur stay in their set.
+    the other 20 are ignored. Charades: 52, 52 and 53 classes. Actions that do not occur stay in their set. As in the
+    paper, all of Z3 is reported on, and none is left for choosing.
 
     Args:
         classes: the classes of the table.
-        seed: divides Z3 into actions for choosing and for reporting.
         charades_names: names of the Charades classes in the table; by default their codes, such as `c008`.
 
     Raises:
@@ -83,7 +80,7 @@ def paper_partition(
             "the paper's partitions need the classes of AVA ('answer phone', …) or Charades (c000 … c156, or the names in its "
             f"list of classes); {listed(unknown)} belong to neither. Use the policy random, grouped or list."
         )
-    return class_sets((z1, z2, z3), seed=seed, ignored=ignored)
+    return ClassSets(tuple(z1), tuple(z2), (), tuple(z3), tuple(ignored))
 
 
 def random_partition(classes: Sequence[str], *, seed: int) -> ClassSets:

@@ -134,7 +134,7 @@ def _partition(plan: SplitPlan, classes: tuple[str, ...]) -> ClassSets:
     match plan.policy:
         case "paper":
             names = None if plan.charades_classes is None else read_class_names(plan.charades_classes)
-            return partition.paper_partition(classes, seed=plan.seed, charades_names=names)
+            return partition.paper_partition(classes, charades_names=names)
         case "random":
             return partition.random_partition(classes, seed=plan.seed)
         case "grouped":
