@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test quick check format docs bench walks mutants deviations results builtin setup clean
+.PHONY: demo rehearsal test quick check format docs bench walks mutants deviations results builtin setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -38,6 +38,9 @@ format: $(READY)
 
 bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHMARKS.md
 	$(BIN)/python -m bench.speed
+
+rehearsal: $(READY)       ## walk docs/REPRODUCE.md on miniatures of AVA and Charades, every system and table
+	$(BIN)/python -m examples.rehearsal
 
 walks: $(READY)           ## how far it is from four commands to their aim: files, lines, levels
 	$(BIN)/python -m bench.walks

@@ -80,13 +80,9 @@ def models(
 
 def _rows(experiment: Path) -> Table:
     """The rows of an experiment file: what each is built of, and what it costs."""
-    import torch
-
     from mule.core.config import systems_by_row
-    from mule.systems.costs import network_cost
-    from mule.training.build import build_networks
-    from mule.training.choosing import load_for_training, sizes_of, system_of
-    from mule.training.data import known_classes
+    from mule.training.choosing import load_for_training
+    from mule.training.row_costs import row_cost
 
     table = _table(
         f"Rows of {experiment.stem}, with the short side of validation",
@@ -96,11 +92,7 @@ def _rows(experiment: Path) -> Table:
     for name in systems_by_row(experiment):
         row = load_for_training(experiment, [], name)
         side = row.view.val_short_side_px or SIDE_PX
-        with torch.device("meta"):
-            _, backbone = build_networks(row)
-        sizes = sizes_of(row, channels=backbone.channels, num_classes=known_classes(row))
-        clip = (row.data.num_frames, side, side * 11 // 8)
-        cost = network_cost(name, backbone, system_of(row).build(sizes), clip)
+        cost = row_cost(name, row, rows_px=side, cols_px=side * 11 // 8)
         table.add_row(
             name,
             "x".join(map(str, cost.input_size)),
