@@ -22,7 +22,7 @@ def table_of(experiment):
     ]
     for name in systems_by_row(Path(experiment)):
         row = load_for_training(Path(experiment), [], name)
-        side = row.view.crop_px or row.view.short_sides_px[0]
+        side = row.view.crop_px or (row.view.short_sides_px or (256, 256))[0]
         cols = side if row.view.crop_px else side * 4 // 3
         cost = row_cost(name, row, rows_px=side, cols_px=cols)
         hours = [

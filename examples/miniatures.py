@@ -130,7 +130,9 @@ def _ava_name(number: int) -> str:
 
 
 def _ava_plan(size: MiniatureSize, number: int) -> Plan:
-    recipe = TakeRecipe(seconds=size.seconds, num_actors=3, seed=size.seed, aspect=size.cols / size.rows)
+    recipe = TakeRecipe(
+        seconds=float(size.seconds), num_actors=3, seed=size.seed, aspect=size.cols / size.rows
+    )
     return plan_take(recipe, number)
 
 
@@ -140,7 +142,7 @@ def _charades_plan(size: MiniatureSize, number: int, *, shows_novel: bool) -> Pl
     shown = tuple(ACTIONS) if number % 5 == 0 else split.novel if shows_novel else split.known
     alone = tuple(name for name in shown if ACTIONS[name].group != "pair")
     recipe = TakeRecipe(
-        seconds=size.seconds,
+        seconds=float(size.seconds),
         num_actors=1,
         classes=alone,
         seed=size.seed,

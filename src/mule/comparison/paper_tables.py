@@ -34,10 +34,7 @@ COMPONENTS = {
     "-without-m-edc": "w/o M-EDC",
 }
 PRINTED = "mule-literal"
-CLOSED_SET_NOTE = (
-    "Closed-set mAP is that of the same network over the actions it knows: the official measure where the data allow it, "
-    "else mAP over actors."
-)
+ACTOR_MAP = "mAP over actors"
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,8 @@ def write_paper_table(findings: Findings, table: PaperTable, out: Path) -> list[
     compared = table_comparison(findings, table)
     sheet = _with_pretraining(paper_sheet(compared), table)
     if table.measures[-1].key == "map":
-        sheet = replace(sheet, notes=(*sheet.notes, CLOSED_SET_NOTE))
+        note = f"Closed-set mAP: {official_name(findings) or ACTOR_MAP}, of the same network."
+        sheet = replace(sheet, notes=(*sheet.notes, note))
     caption = f"{table.caption} ({table.experiment.stem})"
     files = {
         "md": f"# Table {table.number}. {caption}\n\n{markdown(sheet)}",
@@ -219,6 +217,12 @@ def table_comparison(findings: Findings, table: PaperTable) -> Comparison:
     # Dirichlet networks have no evidence against an action: their score is vacuity
     scores = {method: (*table.scores, "vacuity") for method in findings.methods}
     compared = compared_by(findings, side, scores)
+    closed = [
+        Outcome(each.method, "map", official.mean_ap, each.row.trial)
+        for each in findings.rows
+        if official_name(findings) and (official := each.results[side].official) is not None
+    ]
+    open_set = [each for each in compared.outcomes if not closed or each.measure != "map"]
     hours = [
         Outcome(each.method, HOURS.key, hours_per_epoch(each.row), each.row.trial) for each in findings.rows
     ]
@@ -228,7 +232,13 @@ def table_comparison(findings: Findings, table: PaperTable) -> Comparison:
         for row in compared.rows
         if (line := lines.get(row.method)) is not None
     )
-    return Comparison(rows, table.measures, (*compared.outcomes, *hours))
+    return Comparison(rows, table.measures, (*open_set, *closed, *hours))
+
+
+def official_name(findings: Findings) -> str | None:
+    """The official closed-set measure of the data, if every row has it."""
+    measures = [each.results[findings.tests[0]].official for each in findings.rows]
+    return measures[0].name if measures[0] is not None and None not in measures else None
 
 
 def _with_pretraining(sheet: Sheet, table: PaperTable) -> Sheet:
