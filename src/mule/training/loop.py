@@ -194,9 +194,9 @@ class TrainingRun:
         if over_ranks(float(batch.num_clips), parts.device, least=True) == 0:
             self.progress = replace(self.progress, step=step + 1, num_empty=self.progress.num_empty + 1)
             return
-        model = Beside(self._forward, batch, self.memory)
+        beside = None if self.memory is None else Beside(self._forward, batch, self.memory)
         objective = BatchObjective(
-            model,
+            beside or self._forward,
             batch,
             parts.objective,
             progress=step / self.num_steps,
@@ -204,7 +204,8 @@ class TrainingRun:
             labels_of=parts.labels_of,
         )
         report = self.primal_dual.step(objective)
-        model.remember(loss=report.loss)
+        if beside is not None:
+            beside.remember(loss=report.loss)
         average_buffers(parts.model)
         if self.average is not None:
             self.average.update_parameters(parts.model)

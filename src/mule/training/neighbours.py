@@ -15,12 +15,9 @@ from mule.training.step import evaluating, scene_boxes
 
 
 class Beside:
-    """A model that sees a batch beside the neighbours its clips had before the step, and remembers the batch after it.
+    """A model that sees a batch beside the neighbours its clips had before the step, and remembers the batch after it."""
 
-    Without a memory it is the model itself.
-    """
-
-    def __init__(self, model: Forward, batch: ActorBatch, memory: ClipMemory | None) -> None:
+    def __init__(self, model: Forward, batch: ActorBatch, memory: ClipMemory) -> None:
         self._model, self._names, self._memory = model, batch.clip_names, memory
         self._neighbours = boxes_beside(batch, memory).remembered
         self._to_remember: tuple[Tensor, ...] = ()
@@ -33,8 +30,7 @@ class Beside:
 
     def remember(self, *, loss: float) -> None:
         """Write what the last pass remembers of the batch; all processes must call this together."""
-        if self._memory is not None:
-            self._memory.write(self._names, self._to_remember, loss=loss)
+        self._memory.write(self._names, self._to_remember, loss=loss)
 
 
 def boxes_beside(batch: ActorBatch, memory: ClipMemory | None) -> SceneBoxes:
