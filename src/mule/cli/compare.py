@@ -32,7 +32,7 @@ def compare_experiments(
     seeds: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="Train each with N seeds; on Stage each seed renders new data."
+            min=1, metavar="N", help="Train each experiment with N seeds; on Stage each renders new data."
         ),
     ] = 1,
     first_seed: Annotated[int, typer.Option(min=0, metavar="N", help="First seed.")] = 0,
@@ -63,16 +63,16 @@ def compare_experiments(
             min=1,
             max=7,
             metavar="1..7",
-            help="Train the rows of this table of the paper and write it in the paper's layout. 1 to 4 are the paper's, 5 "
-            "to 7 its appendix's. --system selects rows; EXPERIMENT replaces ava or charades.",
+            help="Train the rows of this table of the paper and write it in the paper's layout. Tables 5 to 7 are in the "
+            "appendix. --system then selects rows, and EXPERIMENT replaces ava or charades.",
         ),
     ] = None,
     equal: Annotated[
         Literal["steps", "epochs", "time", "own"] | None,
         typer.Option(
             metavar="steps|epochs|time|own",
-            help="Give every row the same gradient steps, epochs or time, or leave each its own. Default: steps; with "
-            "--table, what the paper's table has.",
+            help="Give every row the same number of gradient steps or epochs, the same time, or its own budget. Default: "
+            "steps; with --table, as in that table.",
         ),
     ] = None,
     steps: Annotated[

@@ -69,7 +69,7 @@ def detect(
             min=0,
             max=1,
             metavar="SCORE",
-            help="Keep people from this score on. Default: the detector's own; all people of a file of boxes.",
+            help="Keep people with at least this score. Default: the detector's own; with a file of boxes, all people.",
         ),
     ] = None,
     object_score: Annotated[
@@ -78,20 +78,20 @@ def detect(
             min=0,
             max=1,
             metavar="SCORE",
-            help="Keep objects from this score on; detectors report from 0.1 on.",
+            help="Keep objects with at least this score; detectors report none below 0.1.",
         ),
     ] = 0.0,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Frames per call of the detector.")] = 8,
-    device: Annotated[str, typer.Option(metavar="NAME", help="Torch device of Faster R-CNN.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="NAME", help="Torch device that runs Faster R-CNN.")] = "cpu",
     image_rate: ImageRate = Fraction(30),
 ) -> None:
     """Find people and objects in videos, and write their boxes.
 
-    --persons and --objects write tables of boxes. --out needs a --table whose labels are of whole frames: each person gets
-    the labels of the clip, although nobody stated who does what, so train on it with data.labels_of = "clips"; a clip
-    without people keeps its row, and the whole frame is its actor.
+    --persons and --objects write tables of boxes. --out needs a --table whose labels describe whole frames, and gives
+    each person in a frame all its labels. Nobody stated who does what, so train on these rows with data.labels_of =
+    "clips". A clip without people keeps its row; its actor is the whole frame.
 
-    Finished videos are kept in a partial file beside the first table, and the same command continues from there. Videos
+    If the command is interrupted, repeat it: finished videos are kept in a partial file beside the first table. Videos
     that cannot be read and key times after the end of a video are left out and named; the exit code is then 2.
     """
     outputs = _require_outputs(persons, objects, out, table, every)

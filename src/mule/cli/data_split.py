@@ -98,7 +98,7 @@ def split(
     ] = None,
     mixed: Annotated[
         Literal["drop", "keep"],
-        typer.Option(metavar="drop|keep", help="Test actors with known and novel actions."),
+        typer.Option(metavar="drop|keep", help="Drop or keep test actors that do known and novel actions."),
     ] = "drop",
     mixed_share: Annotated[
         float,
@@ -120,8 +120,8 @@ def split(
         Literal["ignore", "known", "tags"] | None,
         typer.Option(
             metavar="ignore|known|tags",
-            help="Role of the taught actions in set Z1 at test. Default: ignore for paper, tags with --tags, otherwise "
-            "known.",
+            help="How taught actions of Z1, the first of the paper's two sets of known actions, count at test. Default: "
+            "ignore for paper, tags with --tags, otherwise known.",
         ),
     ] = None,
     pretraining: PretrainingOption = None,

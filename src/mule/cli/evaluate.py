@@ -50,7 +50,8 @@ def ava(
     ground_truth: Annotated[
         Path,
         typer.Option(
-            metavar="CSV", help="Ground truth: video, time, x1, y1, x2, y2, action; or video, time."
+            metavar="CSV",
+            help="Ground truth: video, time, x1, y1, x2, y2, action; a frame without actions: video, time.",
         ),
     ],
     detections: Annotated[
@@ -72,7 +73,7 @@ def ava(
 ) -> None:
     """Compute AVA frame-mAP at IoU 0.5.
 
-    The definition is that of the official evaluation program.
+    The computation follows the official evaluation program.
     """
     from mule.evaluation.ava import evaluate_ava_files
     from mule.evaluation.open_set import require_place, write_json
@@ -102,7 +103,7 @@ def charades(
 ) -> None:
     """Compute Charades classification mAP.
 
-    The official rule is that of the published program; the plain one counts videos without labels as negatives.
+    The official rule follows the published program; the plain rule counts videos without labels as negatives.
     """
     from mule.evaluation.charades import evaluate_charades_files
     from mule.evaluation.open_set import require_place, write_json

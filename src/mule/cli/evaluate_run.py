@@ -88,10 +88,10 @@ def evaluate_run(
 ) -> None:
     """Evaluate a trained run: who is flagged as novel, and every measure.
 
-    First comes what the run would flag in practice, then closed-set mAP and open-set measures by novelty score. Results
-    are kept in RUN_DIR/results and reused until weights or data change. With --by track, the evidence of all looks at a
-    person is fused; other scores get the mean of their inputs. With --split, only that part is looked at, and what a score
-    is fitted on: shares flagged need validation, so `--split test --score PE` leaves them out.
+    The report begins with the people that the run would flag in practice; closed-set mAP and the open-set measures of each
+    novelty score follow. Results are kept in RUN_DIR/results and reused until weights or data change. --by track fuses
+    the evidence of all looks at a person; other scores get the mean of their inputs. --split reads only that part of the
+    data and what a score is fitted on. Shares flagged need validation, so `--split test --score PE` leaves them out.
     """
     require_folders(run_dir, what="the folder of a run")
     from mule.inference.judging import Judging, judge_run

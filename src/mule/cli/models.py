@@ -16,7 +16,7 @@ def models(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[EXPERIMENT]", help="Show the rows of this experiment instead, such as ava or charades."
+            metavar="EXPERIMENT", help="Show the rows of this experiment instead, such as ava or charades."
         ),
     ] = None,
     stage: Annotated[
@@ -26,9 +26,9 @@ def models(
 ) -> None:
     """List every backbone and system with its size and cost.
 
-    Multiply-adds are those of convolutions and matrix products for one clip of the size shown, and with norms also five for
-    every number that a batch norm returns. pytorchvideo's model zoo, the source of the published numbers, counts with
-    norms, except for SlowFast R50. The clip of a system or row holds four actors and five objects.
+    Multiply-adds (mult-adds) count convolutions and matrix products for one clip of the size shown. The column "with
+    norms" adds five for every number that a batch norm returns. Published numbers come from pytorchvideo's model zoo,
+    which counts with norms, except for SlowFast R50. For a system or row, the clip holds four actors and five objects.
     """
     console = Console()
     if experiment is not None:
@@ -105,7 +105,7 @@ def _rows(experiment: Path) -> Table:
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:
-    """A table whose names and numbers stay on one line; the backbones just fit 80 columns."""
+    """A table whose names and numbers stay on one line."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for at, name in enumerate(columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)

@@ -30,7 +30,7 @@ def train(
     system: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Train this system (see `mule models`) or row of the file instead."
+            metavar="NAME", help="Train this system (see `mule models`) or row ([systems.NAME]) of the file."
         ),
     ] = None,
     settings: Annotated[
@@ -124,7 +124,7 @@ class _Screen:
         self._print(sentence)
 
     def stopped(self) -> None:
-        """Say where Ctrl-C stopped the training, and how it continues."""
+        """Say where Ctrl-C stopped the training, and how to continue it."""
         where = f"at step {self._step}" if self._step else "before the first step"
         self._print(f"{self._run_dir}: stopped {where}; the same command with --resume continues")
 

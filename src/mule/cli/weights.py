@@ -69,7 +69,7 @@ def pull_weights(
 ) -> None:
     """Download weights and verify their checksums.
 
-    An interrupted download continues where it stopped.
+    An interrupted download starts again and leaves no partial file.
     """
     from mule.core.files import cache_folder
     from mule.features.weights import download
@@ -91,7 +91,8 @@ def check_weights(
 ) -> None:
     """Report what a weights file is and which cards it fits.
 
-    Nothing stored in the file is executed.
+    A card describes a published file: its network, input and tensors (`mule weights list NAME`). No code in the file is
+    executed.
     """
     require_files(file)
     from mule.core.files import sha256_of

@@ -278,7 +278,7 @@ def with_memory(network: System) -> System:
     return replace(
         network,
         name=f"{network.name}-memory",
-        source=f"{network.name} with an evidence memory; novelty by {DECIDING_SCORE}",
+        source=f"{network.name} with an evidence memory; novelty from both by Fisher's rule",
         trained_as=network.name,
         decides_by=DECIDING_SCORE,
     )
