@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mule.cli.main import app
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import FileError, RangeError
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, key_frames_of, write_dataset
@@ -208,5 +208,5 @@ def test_frames_of_another_size_and_odd_sizes_are_refused(tmp_path):
         VideoWriter(tmp_path / "a.mp4", (16, 16), 16) as video,
     ):
         video.write(np.zeros((1, 18, 16, 3), dtype=np.uint8))
-    with pytest.raises(VideoError, match=r"a\.mp4"):
+    with pytest.raises(FileError, match=r"a\.mp4"):
         VideoWriter(tmp_path / "no" / "a.mp4", (16, 16), 16)
