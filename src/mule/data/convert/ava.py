@@ -18,7 +18,6 @@ from mule.core.errors import AnnotationError
 from mule.core.text_rows import (
     Chunk,
     Problems,
-    finite_numbers,
     numbered,
     read_chunks,
     times_s,
@@ -29,14 +28,15 @@ from mule.data.convert.ava_files import (
     AVA_80,
     WHOLE,
     FrameNumbers,
-    corners,
+    boxes_in_frame,
+    person_scores,
     read_action_ids,
     read_frames,
     read_label_map,
     read_rows,
     videos_and_times_s,
 )
-from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT, ConversionReport, require_rows
+from mule.data.convert.conversion import ConversionReport, require_rows
 from mule.data.table.table import ActorTable, ObjectTable, distinct_rows
 from mule.detection.boxes import iou_matrix
 
@@ -275,8 +275,8 @@ def _read(path: Path, frames: FrameNumbers, *, are_predicted: bool) -> tuple[_Ro
         videos_and_times_s(frame_rows, problems)
         video, time_s = videos_and_times_s(box_rows, problems)
         action = np.zeros(len(video), dtype=np.int64) if are_predicted else _actions(box_rows, problems)
-        score = _scores(box_rows, problems) if are_predicted else np.ones(len(video))
-        parts.append((time_s, frames.of(video, time_s), _boxes(box_rows, problems), action, score))
+        score = person_scores(box_rows, problems) if are_predicted else np.ones(len(video))
+        parts.append((time_s, frames.of(video, time_s), boxes_in_frame(box_rows, problems), action, score))
         videos += video
         persons += ["" if are_predicted or len(row) < WHOLE else row[7].strip() for row in box_rows.rows]
     problems.raise_if_any()
@@ -284,18 +284,6 @@ def _read(path: Path, frames: FrameNumbers, *, are_predicted: bool) -> tuple[_Ro
     inside = boxes.clip(0, 1)
     is_clipped = np.any(inside != boxes, axis=1)
     return _Rows(videos, time_s, frame, inside, is_clipped, action, persons, score), num_frames_only
-
-
-def _boxes(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
-    boxes = corners(rows, problems)
-    is_outside = (boxes < -MAX_DRAWN_OVERHANG_UNIT) | (boxes > 1 + MAX_DRAWN_OVERHANG_UNIT)
-    has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
-    problems.add_where(
-        np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
-        rows.lines,
-        lambda i: f"a box must be inside the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
-    )
-    return boxes
 
 
 def _actions(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
@@ -306,18 +294,6 @@ def _actions(rows: Chunk, problems: Problems) -> Int[np.ndarray, " rows"]:
         lambda i: f"the action id must be one of AVA's, 1 to {len(AVA_80)}; got {action[i]}",
     )
     return action
-
-
-def _scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
-    score = finite_numbers([row[-1] for row in rows.rows], "the score", rows.lines, problems)
-    problems.add_where(
-        (score < 0) | (score > 1),
-        rows.lines,
-        lambda i: (
-            f"the score must lie within 0..1; got {score[i]:g}. Are these annotations, with persons in column 8?"
-        ),
-    )
-    return score
 
 
 def _table(rows: _Rows, actors: Actors, class_names: dict[int, str], cut_at_s: float) -> ActorTable:

@@ -22,6 +22,7 @@ from mule.core.text_rows import (
     whole_numbers,
     with_width,
 )
+from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT
 
 _AVA_NAMES = """
     bend/bow (at the waist)|crawl|crouch/kneel|dance|fall down|get up|jump/leap|lie/sleep|martial art|
@@ -152,3 +153,29 @@ def scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
     """Return the eighth column of each row as a score; 1 if it is missing."""
     texts = [row[7] if len(row) == WHOLE else "1" for row in rows.rows]
     return finite_numbers(texts, "the score", rows.lines, problems)
+
+
+def boxes_in_frame(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
+    """Return the box of each row, which may reach out of the frame by 5 % of its side."""
+    boxes = corners(rows, problems)
+    is_outside = (boxes < -MAX_DRAWN_OVERHANG_UNIT) | (boxes > 1 + MAX_DRAWN_OVERHANG_UNIT)
+    has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
+    problems.add_where(
+        np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
+        rows.lines,
+        lambda i: f"a box must be inside the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
+    )
+    return boxes
+
+
+def person_scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
+    """Return the last column of each row as the score of a person."""
+    score = finite_numbers([row[-1] for row in rows.rows], "the score", rows.lines, problems)
+    problems.add_where(
+        (score < 0) | (score > 1),
+        rows.lines,
+        lambda i: (
+            f"the score must lie within 0..1; got {score[i]:g}. Are these annotations, with persons in column 8?"
+        ),
+    )
+    return score

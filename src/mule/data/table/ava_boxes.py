@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from mule.core.text_rows import Chunk, Problems, numbered, numbers, read_chunks, read_lines, shown, with_width
-from mule.data.convert.ava_files import WHOLE, corners, scores, videos_and_times_s
-from mule.data.convert.conversion import MAX_DRAWN_OVERHANG_UNIT
+from mule.data.convert.ava_files import WHOLE, boxes_in_frame, person_scores, videos_and_times_s
 from mule.data.table.table import ObjectTable, TableRows
 
 NO_LABEL = -1
@@ -45,7 +44,9 @@ def read_ava_boxes(path: Path, problems: Problems) -> tuple[TableRows, Float[np.
     for chunk in read_chunks(path):
         rows = with_width(chunk, {WHOLE}, problems)
         names, time_s = videos_and_times_s(rows, problems)
-        parts.append((numbered(names, videos), time_s, _boxes(rows, problems), _scores(rows, problems)))
+        parts.append(
+            (numbered(names, videos), time_s, boxes_in_frame(rows, problems), _scores(rows, problems))
+        )
         lines += rows.lines
     video_index, time_s, boxes, score = (np.concatenate(column) for column in zip(*parts, strict=True))
     return TableRows(lines, tuple(videos), video_index, time_s, boxes.clip(0, 1)), score
@@ -75,30 +76,10 @@ def _is_label(text: str) -> bool:
     return text in ("", str(NO_LABEL)) or text.isdecimal()
 
 
-def _boxes(rows: Chunk, problems: Problems) -> Float[np.ndarray, "rows 4"]:
-    boxes = corners(rows, problems)
-    is_outside = (boxes < -MAX_DRAWN_OVERHANG_UNIT) | (boxes > 1 + MAX_DRAWN_OVERHANG_UNIT)
-    has_nothing_inside = (boxes[:, :2] >= 1) | (boxes[:, 2:] <= 0)
-    problems.add_where(
-        np.any(np.concatenate([is_outside, has_nothing_inside], axis=1), axis=1),
-        rows.lines,
-        lambda i: f"a box must be inside the frame, in fractions of it; got {', '.join(rows.rows[i][2:6])}",
-    )
-    return boxes
-
-
 def _scores(rows: Chunk, problems: Problems) -> Float[np.ndarray, " rows"]:
     problems.add_where(
         np.array([not _is_label(row[6]) for row in rows.rows], dtype=bool),
         rows.lines,
         lambda i: f"the label must be an action id, {NO_LABEL} or empty; got {shown(rows.rows[i][6])}",
     )
-    score = scores(rows, problems)
-    problems.add_where(
-        (score < 0) | (score > 1),
-        rows.lines,
-        lambda i: (
-            f"the score must lie within 0..1; got {score[i]:g}. Are these annotations, with persons in column 8?"
-        ),
-    )
-    return score
+    return person_scores(rows, problems)
