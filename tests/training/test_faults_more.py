@@ -15,7 +15,7 @@ from tiny_runs import Heard, curves_of, tiny_experiment
 from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
-from mule.training.step import BatchObjective, scene_boxes
+from mule.training.step import BatchObjective
 
 IN_A_NAME_SPACE = ("unshare", "--user", "--map-root-user", "--mount")
 FULL_DISK = Path(__file__).with_name("full_disk_training.py")
@@ -113,16 +113,16 @@ def test_what_is_not_a_number_stops_the_run_before_a_weight_has_changed(
 def test_a_worker_lost_in_validation_stops_the_run_too(stage_root, undisturbed, tmp_path, monkeypatch):
     others = multiprocessing.active_children()
 
-    def lost_meanwhile(batch):
+    def lost_meanwhile(batch, memory):
         for worker in multiprocessing.active_children():
             if worker not in others:
                 worker.kill()
                 worker.join()
-        return scene_boxes(batch)
+        return boxes_beside(batch, memory)
 
     run_dir = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("mule.training.loop.scene_boxes", lost_meanwhile)
+        patched.setattr("mule.training.loop.boxes_beside", lost_meanwhile)
         message = told_when_stopped(tiny_experiment(stage_root, loading__workers=1), run_dir)
     assert "training stopped at step 3 of 6" in message
     assert "worker processes must live as long as the loader; one is gone" in message
