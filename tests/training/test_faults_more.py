@@ -15,6 +15,7 @@ from tiny_runs import Heard, curves_of, tiny_experiment
 from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
+from mule.training.neighbours import boxes_beside
 from mule.training.step import BatchObjective
 
 IN_A_NAME_SPACE = ("unshare", "--user", "--map-root-user", "--mount")
