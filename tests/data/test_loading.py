@@ -168,8 +168,13 @@ class FaultCounting(MadeClips):
 @pytest.mark.alone  # a worker begins with the heap of this process, which thousands of tests leave in pieces
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's mallopt")
 def test_a_worker_keeps_the_memory_of_the_clips_it_has_read():
-    batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=TrainingView())))
-    assert round((batch.stack.mean().item() * 0.225 + 0.45) * 255) == 0
+    for _ in range(
+        3
+    ):  # another process may press this one's memory; a worker that frees it faults every time
+        batch = next(iter(loader_of(FaultCounting(), num_workers=1, view=TrainingView())))
+        if round((batch.stack.mean().item() * 0.225 + 0.45) * 255) == 0:
+            return
+    pytest.fail("a worker faulted while it read clips, three times")
 
 
 def test_settings_that_mean_nothing_are_refused():
