@@ -16,7 +16,7 @@ CHANNELS, WIDTH = 10, 8
 
 
 def stirred(structure):
-    """A network with every parameter drawn anew: fresh blocks are told zero, which would hide mistakes."""
+    """A network with every parameter drawn at random: new blocks end in zeros, which would hide mistakes."""
     aia = AiaMemoryRelations(CHANNELS, width=WIDTH, structure=structure)
     g = generator(4)
     for parameter in aia.parameters():
