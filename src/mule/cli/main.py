@@ -13,6 +13,7 @@ from mule.cli import (
     data_detect,
     data_from,
     data_split,
+    ending,
     evaluate,
     export,
     features,
@@ -24,19 +25,22 @@ from mule.cli import (
     watch,
     weights,
 )
-from mule.core.errors import MuleError
 from mule.core.heap import keep_freed_memory
+from mule.core.signals import take_sigterm_for_ctrl_c
 
 
 class _Commands(TyperGroup):
-    """Commands that report wrong input as one message with exit code 2, and list whole sentences in their help."""
+    """Commands that end in one sentence whatever happens, and list whole sentences in their help."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the signature is click's
         try:
             return super().invoke(ctx)
-        except MuleError as error:
-            typer.echo(f"mule: {error}", err=True)
-            raise typer.Exit(2) from None
+        except BaseException as error:
+            shows_traceback = bool(ctx.find_root().params.get("shows_traceback"))
+            code = ending.told(error, shows_traceback=shows_traceback)
+            if code is None:
+                raise
+            raise typer.Exit(code) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - the signature is click's
         """List the commands with the first sentence of each, wrapped; click cuts it to one line."""
@@ -88,11 +92,20 @@ def main(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    shows_traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an unexpected error happened.")
+    ] = False,
 ) -> None:
     """Recognise what every person in a video does, and notice actions never taught."""
 
 
 def run() -> None:
-    """Run the command line; wrong input ends in one message on stderr and exit code 2."""
+    """Run the command line; whatever goes wrong ends in one sentence on stderr, as `mule.cli.ending` lists."""
     keep_freed_memory()
-    app()
+    take_sigterm_for_ctrl_c()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == ending.STOPPED:
+            ending.leave(ending.STOPPED)
+        raise

@@ -12,7 +12,6 @@ loaded experiment is flat.
 
 import difflib
 import json
-import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +20,11 @@ from typing import Any, Union, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from mule.core.errors import MuleError
+from mule.core.documents import DocumentError, toml_of
+from mule.core.errors import MuleError, did_you_mean
 from mule.core.files import os_reason
 from mule.core.settings import Experiment, StageData, TableData
+from mule.core.text_rows import shown
 
 
 class ConfigError(MuleError, ValueError):
@@ -74,7 +75,7 @@ def systems_by_row(path: Path) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(experiment_file(path).read_text(encoding="utf-8"))
+        return toml_of(experiment_file(path).read_bytes())
     except (OSError, ValueError) as error:
         names = ", ".join(sorted(each.stem for each in PACKAGED.glob("*.toml")))
         raise ConfigError(
@@ -86,10 +87,14 @@ def _rows(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """Take the tables [systems.NAME] out of a file's content."""
     rows = content.pop("systems", {})
     if not isinstance(rows, dict) or not all(isinstance(each, dict) for each in rows.values()):
-        raise ConfigError(f"{path}: systems must hold tables, such as [systems.acar]; got {rows!r}.")
+        raise ConfigError(
+            f"{path}: systems must hold tables, such as [systems.acar]; got {shown(repr(rows))}."
+        )
     return rows
 
 
+_MOST_LETTERS = 100
+"""Letters of a value in a message."""
 WHOLE_TABLES = ("options",)
 """Tables that are one value: a row that gives one replaces the whole."""
 
@@ -149,13 +154,33 @@ def _set(content: dict[str, Any], override: str) -> None:
     if text.strip():
         content[name] = _value(text.strip())
     else:
+        _require_known((*tables, name), override)
         content.pop(name, None)
+
+
+def _require_known(key: tuple[str, ...], override: str) -> None:
+    """Refuse to return a key to its default that has none."""
+    models: list[type[BaseModel]] = [Experiment]
+    for at, part in enumerate(key):
+        known = [name for model in models for name in model.model_fields]
+        if part not in known:
+            raise ConfigError(f"--set {override}: unknown key {part!r}.{did_you_mean(part, known)}")
+        models = [each for model in models for each in _models_of(_annotation(model, part))]
+        if not models and at + 1 < len(key) and part not in WHOLE_TABLES:
+            raise ConfigError(f"--set {override}: {part!r} is a value, not a table of settings.")
+        if not models:
+            return
+
+
+def _annotation(model: type[BaseModel], name: str) -> Any:  # noqa: ANN401 - an annotation
+    field = model.model_fields.get(name)
+    return None if field is None else field.annotation
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML has
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return toml_of(f"value = {text}")["value"]
+    except DocumentError:
         return text  # a bare word or a path; the type of the key decides whether that is allowed
 
 
@@ -165,10 +190,15 @@ def _explained(problem: Any) -> str:  # noqa: ANN401 - pydantic's own record
     table = f"[{'.'.join(place)}]: " if place else ""
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(key), _known_keys(problem["loc"][:-1]), n=1, cutoff=0.5)
-        return f"{table}unknown key {str(key)!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+        return f"{table}unknown key {shown(str(key))}." + (f" Did you mean {near[0]!r}?" if near else "")
     if problem["type"] == "missing":
         return f"{table}{key!r} must be given."
-    return f"{table}{key} = {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}."
+    return f"{table}{key} = {_shortened(problem['input'])}: {problem['msg'][0].lower()}{problem['msg'][1:]}."
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
 
 
 def _known_keys(path: Sequence[str | int]) -> list[str]:
@@ -203,3 +233,20 @@ def _leaves(content: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple
             yield from _leaves(value, (*path, key))
         else:
             yield ".".join((*path, key)), value
+
+
+_MOST_REASONS = 3
+
+
+def reasons_of(error: ValidationError) -> str:
+    """Return what a schema found wrong, in a few words each, with its place."""
+    found = error.errors(include_url=False, include_context=False)
+    reasons = [_reason_of(each["loc"], each["msg"]) for each in found[:_MOST_REASONS]]
+    more = len(found) - _MOST_REASONS
+    return "; ".join(reasons) + (f"; and {more} more" if more > 0 else "")
+
+
+def _reason_of(place: tuple[int | str, ...], message: str) -> str:
+    where = ".".join(str(part)[:40] for part in place)[:120] or "the whole"
+    what = message.removeprefix("Value error, ").rstrip(".")
+    return f"{where}: {what[:1].lower()}{what[1:200]}"

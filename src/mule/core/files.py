@@ -5,6 +5,7 @@ A file is written under a hidden name in the same folder and then renamed.
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,6 +24,17 @@ def growing_file(path: Path) -> Generator[Path]:
         growing.replace(path)
     finally:
         growing.unlink(missing_ok=True)
+
+
+_LEFT_OVER = re.compile(r"\.(.+\.[0-9a-f]{16}|\d+\..+)")
+"""Names of unfinished files: of `growing_file`, and of videos."""
+
+
+def sweep(folder: Path) -> None:
+    """Remove the unfinished files that killed processes have left. No other process may write into the folder now."""
+    for path in folder.iterdir():
+        if _LEFT_OVER.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def write_to_disk(path: Path, content: bytes) -> None:

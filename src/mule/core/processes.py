@@ -10,7 +10,8 @@ for GPUs only), each rank normalises by its own share.
 
 import os
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ import torch.distributed as dist
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from mule.core.errors import RangeError
+from mule.core.errors import FileError, MuleError, RangeError
+from mule.core.locks import FolderInUseError, only_writer
 
 FIRST = 0
 
@@ -61,6 +63,30 @@ def processes() -> Generator[torch.device]:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def only_writers(folder: Path) -> Generator[list[str]]:
+    """Be the only processes that write into a folder, for the length of the context; see `only_writer`.
+
+    The first one holds the lock. If it is refused, so are all.
+
+    Raises:
+        FolderInUseError: another process writes into it.
+        FileError: the folder cannot be made or written.
+    """
+    with ExitStack() as stack:
+        notes: list[str] = []
+        refusal: MuleError | None = None
+        if is_first():
+            try:
+                notes = stack.enter_context(only_writer(folder))
+            except (FolderInUseError, FileError) as error:
+                refusal = error
+        refusal = everyones(refusal)[FIRST]
+        if refusal is not None:
+            raise refusal
+        yield notes
 
 
 def own_rank() -> int:

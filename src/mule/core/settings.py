@@ -3,10 +3,11 @@
 Rooms receive plain values. Only `cli` and `training.build` read a whole experiment; training receives its part.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from mule.core.defaults import (
     BOX_JITTER,
@@ -22,17 +23,43 @@ from mule.core.defaults import (
     UNREADABLE_SHARE,
 )
 
+LONGEST_NAME_BYTES = 255
+"""Bytes of the name of a file or folder: that of common file systems."""
+MOST_WORKERS = 256
+"""Processes that read clips ahead."""
+MOST_CLIP_FRAMES = 1024
+"""Frames of a clip."""
+LARGEST_SIDE_PX = 8192
+"""Rows or columns that frames may be scaled to."""
+
 
 class Settings(BaseModel):
     """Frozen values; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @field_validator("*")
+    @classmethod
+    def _require_nameable(cls, value: object) -> object:
+        """Refuse text that no system takes as a name; it would fail where nobody expects it."""
+        if isinstance(value, str | Path) and "\0" in str(value):
+            raise ValueError("Text must not contain the character NUL")
+        longest = (
+            max((len(os.fsencode(part)) for part in value.parts), default=0) if isinstance(value, Path) else 0
+        )
+        if longest > LONGEST_NAME_BYTES:
+            raise ValueError(
+                f"Every name in a path must have at most {LONGEST_NAME_BYTES} bytes; one has {longest}"
+            )
+        return value
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+ClipFrames = Annotated[int, Field(ge=1, le=MOST_CLIP_FRAMES)]
+SidePx = Annotated[int, Field(ge=1, le=LARGEST_SIDE_PX)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 LabelsOf = Literal["actors", "clips"]
 
@@ -56,9 +83,9 @@ class StageData(Settings):
     val_clips: Count = 300
     bias: Share = 0.95
     """Share of training clips whose actors all do actions typical of their scene."""
-    rows: Count = 96
-    cols: Count = 128
-    num_frames: Count = 32
+    rows: SidePx = 96
+    cols: SidePx = 128
+    num_frames: ClipFrames = 32
     """Frames of a rendered clip."""
     stride_frames: Count = 2
     """The network sees every n-th frame."""
@@ -88,9 +115,11 @@ class TableData(Settings):
     """Smallest score of a detected person in validation and test."""
     videos: str = "videos"
     split: str = "split.toml"
+    train_novel: Literal["drop", "unlabel"] | None = None
+    """Whether training actors with a novel action are dropped, or lose that label only. The default is what the split says."""
     features: str = "features"
     """Folder of the maps of a frozen backbone."""
-    num_frames: Count = 32
+    num_frames: ClipFrames = 32
     stride_frames: Count = 2
     frame_rate: str | None = None
     """Frames per second of the grid of times, such as "30" or "30000/1001"; the default is each video's own rate."""
@@ -98,6 +127,9 @@ class TableData(Settings):
     """Clips per video in validation, where actors have no time of their own."""
     test_views: Count | None = None
     """The same in test; by default as many as in validation. Evidence is the mean over the clips of a video."""
+    test_crops: Count | None = None
+    """Squares of each such clip in test, evenly from one end of the long side to the other (SlowFast takes 3); the default
+    shows the whole frame. The actors of a square are the persons seen in it or, without any, the whole square."""
     draws_evenly: bool = False
     """Whether clips with rare actions are drawn more often."""
     person_labels: Literal["best", "all"] = "best"
@@ -107,11 +139,11 @@ class TableData(Settings):
 class ViewSettings(Settings):
     """What the network sees of a clip: a random view in training, the whole frame in validation."""
 
-    short_sides_px: tuple[Count, Count] | None = None
+    short_sides_px: tuple[SidePx, SidePx] | None = None
     """Training: the short side is drawn between these; the default keeps the size of frames."""
-    crop_px: Count | None = None
+    crop_px: SidePx | None = None
     """Training: side of a random square crop; the default keeps the whole frame."""
-    val_short_side_px: Count | None = None
+    val_short_side_px: SidePx | None = None
     """Validation: the short side of frames; the default keeps their size."""
     flip_probability: Share = FLIP_PROBABILITY
     box_jitter: Annotated[float, Field(ge=0, lt=0.5)] = BOX_JITTER
@@ -245,6 +277,8 @@ class TrainingSettings(Settings):
     without bfloat16 uses float16 instead, which scales gradients and leaves out steps in which they overflow."""
     compile: bool = False
     """Whether torch compiles the backbone, which pays in long trainings on a GPU."""
+    deterministic: bool = True
+    """Whether torch uses algorithms that give the same bits every time; on a GPU it warns where it has none."""
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of an exponential moving average of the weights, which is then validated and kept."""
     patience_epochs: Count | None = None
@@ -262,7 +296,7 @@ class TrainingSettings(Settings):
 class LoadingSettings(Settings):
     """How clips are read. The batches do not depend on it."""
 
-    workers: Annotated[int, Field(ge=0)] = READ_WORKERS
+    workers: Annotated[int, Field(ge=0, le=MOST_WORKERS)] = READ_WORKERS
     """Processes that read ahead; 0 reads in the training process."""
     prefetch_batches: Count = PREFETCH_BATCHES
     """Batches that each worker reads ahead."""

@@ -6,23 +6,27 @@ chunk is converted at once, and cell by cell only if that fails.
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from mule.core.documents import DocumentError, json_of
 from mule.core.errors import AnnotationError
 from mule.core.files import os_reason, write_file
 
 BLOCK_BYTES = 1 << 18
 ROWS_PER_CHUNK = 4_000
 PROBLEMS_SHOWN = 5
+MOST_COLUMNS = 10_000
+"""Cells of a row."""
+MOST_CELL_LETTERS = csv.field_size_limit()
+"""Letters of a cell: Python's own limit."""
 
 Json = Any
 """Content of a JSON file."""
@@ -132,6 +136,11 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     chunk, ended, is_empty = Chunk([], []), 0, True
     try:
         for row in reader:
+            if len(row) > MOST_COLUMNS:
+                raise AnnotationError(
+                    f"{path}, line {ended + 1}: a row must have at most {MOST_COLUMNS} columns; got {len(row)}. Is it a "
+                    "table?"
+                )
             if row and (len(row) > 1 or row[0].strip()):
                 chunk.rows.append(row)
                 chunk.lines.append(ended + 1)
@@ -302,15 +311,13 @@ def read_json(path: Path) -> Json:
     Raises:
         AnnotationError: the file cannot be read or is not JSON.
     """
-    text = "".join(read_lines(path))
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
+        return json_of("".join(read_lines(path)))
+    except DocumentError as error:
+        kind = "JSON" if error.place else "readable JSON"
         raise AnnotationError(
-            f"{path}, line {error.lineno}, column {error.colno}: must be JSON; {error.msg}. Is the file complete?"
+            f"{path}{error.place}: must be {kind}; {error}. Is the file complete?"
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise AnnotationError(f"{path}: must be readable JSON; {error}.") from None
 
 
 def is_number(value: Json) -> TypeGuard[float]:
@@ -318,10 +325,6 @@ def is_number(value: Json) -> TypeGuard[float]:
     if isinstance(value, float):
         return math.isfinite(value)
     return type(value) is int and abs(value) < 2**53
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"numbers must be finite; got {constant}")
 
 
 def _positions(
@@ -362,6 +365,11 @@ def _decoded(block: bytes, path: Path, line: int) -> str:
         raise AnnotationError(
             f"{path}, line {at}: must be UTF-8 text; got the byte 0x{block[error.start]:02x}. Save the file as UTF-8."
         ) from None
+    if "\0" in text:
+        at = line + text.count("\n", 0, text.index("\0"))
+        raise AnnotationError(
+            f"{path}, line {at}: must be text without the character NUL; it has one. Save it anew."
+        )
     return text.removeprefix("\ufeff") if line == 1 else text
 
 
