@@ -10,6 +10,7 @@ from mule.core.files import write_file
 from studies.commands import run
 from studies.results.numbers import FOLDER, read_numbers
 from studies.results.page import HEADLINES, OTHERS, readme_table, results_page
+from studies.seen.page import read_tables, section
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 TABLE = Path("studies") / "results" / "readme_table.md"
@@ -26,7 +27,8 @@ def results(
     """Write docs/RESULTS.md, and the table of the README between its markers."""
     studies = {key: read_numbers(key) for key in (*(study.key for study in HEADLINES), *OTHERS)}
     page, readme, table = folder / "docs" / "RESULTS.md", folder / "README.md", readme_table(studies)
-    write_file(page, results_page(studies))
+    seen = read_tables()
+    write_file(page, results_page(studies, section(seen)))
     write_file(folder / TABLE, f"{table}\n")
     write_file(readme, between_markers(readme.read_text(encoding="utf-8"), table, name=readme.name))
     typer.echo(f"wrote {page}, and the table in {readme}")

@@ -70,7 +70,7 @@ METHOD_NAMES = {
     DEFAULT: "the default: MULE with exponential evidence and a memory of training actors",
     TWIN: "its twin: cross-entropy with the same memory, calibration and combination",
     "mule": "MULE with exponential evidence, without the memory",
-    PRINTED: "the paper as printed: ReLU evidence",
+    PRINTED: "the paper as printed: ReLU evidence. These runs averaged the loss over actors, where it now sums as printed",
     PLAIN: "cross-entropy on the same actor-context-object relations",
     "slowfast": "cross-entropy on the pooled actor feature",
     "acar, aia-serial, afac": "other networks for actors and their context, trained with cross-entropy",
@@ -87,8 +87,8 @@ SCORE_NAMES = {
 }
 
 
-def results_page(studies: Mapping[str, Numbers]) -> str:
-    """Return the page of results in Markdown."""
+def results_page(studies: Mapping[str, Numbers], seen: Sequence[str] = ()) -> str:
+    """Return the page of results in Markdown; `seen` is the section on what actors are seen by."""
     headlines = {study.key: studies[study.key] for study in HEADLINES}
     text = [
         "# Results",
@@ -103,6 +103,7 @@ def results_page(studies: Mapping[str, Numbers]) -> str:
         "",
         *_standings(headlines),
         "",
+        *(["## Real video, seen by more", "", *seen, ""] if seen else []),
         "## All methods",
         "",
         "AUROC for novel against known people, and mAP of known actions, in percent. The score of each "

@@ -10,7 +10,7 @@ from mule.features.pooling import FeatureMaps
 from mule.inference.running import dropout_modules, passes_with_dropout
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import small_sizes
+from mule.systems.design import small_sizes
 
 CHANNELS, NUM_CLASSES, NUM_PASSES, SEED = 12, 4, 4, 3
 

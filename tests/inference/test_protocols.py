@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from made_films import FOUR, SIDES, WALK_RUN_FLY, settings_on, two_in_each_film, write_films
+from made_films import FOUR, SIDES, WALK_RUN_FLY, persons_of, settings_on, two_in_each_film, write_films
 from tiny_rows import silent, tiny_experiment
 from typer.testing import CliRunner
 
@@ -38,19 +38,6 @@ class Silent:
 
     def noted(self, sentence):
         pass
-
-
-def persons_of(table, *, moved=0.0, score=0.9):
-    """A detection on every box of a table."""
-    return ObjectTable(
-        table.videos,
-        ("person",),
-        table.video_index,
-        table.time_s,
-        table.boxes_xyxy_unit + moved,
-        np.zeros(len(table), np.int64),
-        np.full(len(table), score),
-    )
 
 
 def at_rows(persons, rows):
@@ -299,32 +286,34 @@ def whole_videos():
     )
 
 
-def test_views_of_a_video_are_judged_together_and_its_official_scores_are_the_largest(tmp_path):
-    """Charades: persons of the nearest frame are the actors, three clips a video, mean evidence, largest score."""
+def test_views_and_squares_of_a_video_are_judged_together_and_its_official_scores_are_the_largest(tmp_path):
+    """Charades: persons of the nearest frame are the actors, three clips a video, each whole or in three squares."""
     root = write_films(tmp_path, whole_videos(), sides=SIDES, rules=Rules(z1_at_test="known"))
     numbers = {f"c{number:03d}": number for number in range(157)} | {"walk": 3, "run": 5, "fly": 7}
     write_origin(Origin(dataset="charades", class_numbers=numbers), root / "actors.csv")
     persons = persons_of(two_in_each_film(times=(0.2, 0.4)))
     write_object_table(at_rows(persons, np.flatnonzero(persons.video_index != 1)), root / "persons.csv")
-    experiment = experiment_on(
-        root, labels_of="clips", persons="persons.csv", test_boxes="detected", test_views=3
-    )
+    settings = {"labels_of": "clips", "persons": "persons.csv", "test_boxes": "detected", "test_views": 3}
     run_dir = tmp_path / "run"
-    run_experiment(experiment, run_dir, listener=Silent())
-    result = judged_on(run_dir, experiment)
-    source = running.OutputsOf(run_dir, experiment)
-    views, video = source.on_all("test", noted=silent), source.on("test", noted=silent)
-    assert (views.num_actors, video.num_actors) == (3, 1)
-    torch.testing.assert_close(video.evidence.positive[0], views.evidence.positive.mean(dim=0))
-    torch.testing.assert_close(video.evidence.negative[0], views.evidence.negative.mean(dim=0))
-    assert result.official is not None
-    folder = run_dir / "results"
-    lines = (folder / "charades_scores-test.txt").read_text().split()
-    assert lines[0] == "film3"
-    assert [float(lines[1 + number]) for number in (3, 5)] == views.probability.max(axis=0).tolist()
-    assert lines[1 + 7] == "nan"
-    again = evaluate_charades_files(
-        folder / "charades_ground_truth-test.csv", folder / "charades_scores-test.txt"
-    )
-    assert again.map == result.official.mean_ap
-    assert result.official.name.startswith("Charades mAP over 2 known classes")
+    run_experiment(experiment_on(root, **settings), run_dir, listener=Silent())
+    for crops, num_shown in ({}, 3), ({"test_crops": 3}, 9):
+        experiment = experiment_on(root, **settings, **crops)
+        result = judged_on(run_dir, experiment)
+        source = running.OutputsOf(run_dir, experiment)
+        views, video = source.on_all("test", noted=silent), source.on("test", noted=silent)
+        assert (views.num_actors, video.num_actors) == (num_shown, 1)
+        # films are of one grey: squares differ where they show persons
+        assert len(views.evidence.positive.unique(dim=0)) > num_shown // 2
+        torch.testing.assert_close(video.evidence.positive[0], views.evidence.positive.mean(dim=0))
+        torch.testing.assert_close(video.evidence.negative[0], views.evidence.negative.mean(dim=0))
+        assert result.official is not None
+        folder = run_dir / "results"
+        lines = (folder / "charades_scores-test.txt").read_text().split()
+        assert lines[0] == "film3"
+        assert [float(lines[1 + number]) for number in (3, 5)] == views.probability.max(axis=0).tolist()
+        assert lines[1 + 7] == "nan"
+        again = evaluate_charades_files(
+            folder / "charades_ground_truth-test.csv", folder / "charades_scores-test.txt"
+        )
+        assert again.map == result.official.mean_ap
+        assert result.official.name.startswith("Charades mAP over 2 known classes")

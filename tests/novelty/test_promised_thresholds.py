@@ -6,13 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mule.core.errors import NotFinite, RangeError, TooFewActors
-from mule.novelty.calibration import conformal_p_value
-from mule.novelty.thresholds import (
-    chosen_threshold,
-    promised_alarm_rate,
-    promised_threshold,
-    threshold_named,
-)
+from mule.novelty.calibration import chosen_threshold, conformal_p_value, promised_threshold, threshold_named
+from mule.novelty.odds import promised_alarm_rate
 
 
 def test_nobody_to_decide_on_is_no_decision():

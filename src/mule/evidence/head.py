@@ -73,6 +73,31 @@ def combined_belief(
     return -torch.expm1(log_unbelieved(evidence, prior_weight=prior_weight, base_rate=base_rate).sum(dim=-1))
 
 
+def evidence_of_known(
+    evidence: Evidence, p_value: Float[Tensor, " actors"], *, alarm_rate: float
+) -> Evidence:
+    """Return the evidence whose opinion agrees with the decision: nobody is novel and believed to do a known action.
+
+        b' = w·b      d' = d      u' = u + (1 − w)·b      w = (p − a) / a, within 0 and 1
+
+    p is the share of known actors that look at least this novel, a the share that may be flagged. Where p ≤ a an actor is
+    novel: all belief becomes uncertainty, and no action is likelier than not. From p = 2a on nothing changes. Disbelief
+    stays: who does nothing known does not do this either. As evidence, with Eq. 1 for W = 2 and base rate 1/2:
+
+        e⁺' = w·e⁺ / r      e⁻' = e⁻ / r      r = 1 + (1 − w)·e⁺/2
+
+    >>> evidence = Evidence(torch.full((3, 1), 6.0, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64))
+    >>> opinion = opinion_from(evidence_of_known(evidence, torch.tensor([0.01, 0.08, 0.5]), alarm_rate=0.05))
+    >>> [round(belief, 2) for belief in opinion.belief.flatten().tolist()]
+    [0.0, 0.4, 0.67]
+    """
+    if not 0 < alarm_rate <= 1:
+        raise RangeError(f"the share that may be flagged must be above 0 and at most 1; got {alarm_rate}.")
+    kept = ((p_value.to(evidence.positive) - alarm_rate) / alarm_rate).clamp(0, 1)[:, None]
+    excess = 1 + (1 - kept) * evidence.positive / 2
+    return Evidence(kept * evidence.positive / excess, evidence.negative / excess)
+
+
 Parameterisation = Literal["tied", "independent"]
 EvidenceFunction = Literal["exp", "softplus", "relu", "elu"]
 

@@ -14,6 +14,7 @@ from mule.data.table.reading import read_actor_table
 from mule.inference.judging import Judging
 from mule.inference.results import ResultError, SideResult, kept_outputs, read_novelties
 from mule.inference.score_rules import PAPER_SCORES
+from mule.inference.seen import SEEN_SCORE
 from mule.inference.sides import ActorTruth
 from mule.novelty.combining import DECIDING_SCORE
 from mule.training.data import root_of
@@ -45,6 +46,8 @@ class Flagged(NamedTuple):
 def deciding_score(result: SideResult) -> str | None:
     """Return the score by which `mule watch` decides for this network; None if it was not computed."""
     name = DECIDING_SCORE if result.kind in ("tied", "read") else WITHOUT_MEMORY
+    if result.has_inputs and SEEN_SCORE not in result.left_out:
+        name = SEEN_SCORE
     return name if name in result.scores else None
 
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from mule.core.errors import MuleError, NotFinite
+from mule.core.locks import only_writer
 from mule.core.settings import Experiment, TableData
 from mule.data.convert.origin import read_origin
 from mule.evaluation.class_figures import novelty_percentiles, reliability
@@ -41,6 +42,7 @@ from mule.inference.results import (
 )
 from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.score_rules import ScoreRule, score_rules
+from mule.inference.seen import SeenRule
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.metrics import threshold_at_false_alarm_rate
 from mule.systems.catalogue import find_system
@@ -82,6 +84,7 @@ def judge_run(
     Raises:
         RangeError: there is no side, or no score, of that name.
         WeightsError: the run is not finished.
+        FolderInUseError: another process writes into its folder.
     """
     wanted = tuple(dict.fromkeys(sides or (VAL, *sides_under_test(experiment))))
     require_sides(experiment, wanted)
@@ -92,27 +95,28 @@ def judge_run(
     results = {side: read_result(run_dir, judging.name_of(side)) for side in wanted}
     missing = [side for side in wanted if (result := results[side]) is None or result.key != keys[side]]
     if missing:
-        known = {side: source.on(side, noted=noted) for side in fitted_on}
-        read = _reading(experiment, known, model=weights_digest(run_dir))
-        train, val = known.get(TRAIN), known.get(VAL)
-        val = None if val is None else read(val)
-        yardstick = yardstick_of(rules, train, None if val is None else judging.rows_of(val))
-        for side in missing:
-            outputs = {TRAIN: train, VAL: val}.get(side) or read(source.on(side, noted=noted))
-            facts = {
-                "key": keys[side],
-                "system": experiment.system,
-                "side": judging.name_of(side),
-                "side_digest": source.side_digest(side),
-                "weights_sha256": weights_digest(run_dir),
-            }
-            result, novelties = judged(judging.rows_of(outputs), yardstick, judging=judging, facts=facts)
-            if judging.by == "look" and side != TRAIN and isinstance(experiment.data, TableData):
-                result = with_protocol(
-                    result, read(source.on_all(side, noted=noted)), experiment, side, run_dir
-                )
-            write_result(result, novelties, run_dir)
-            results[side] = result
+        with only_writer(run_dir):
+            known = {side: source.on(side, noted=noted) for side in fitted_on}
+            read = _reading(experiment, known, model=weights_digest(run_dir))
+            train, val = known.get(TRAIN), known.get(VAL)
+            val = None if val is None else read(val)
+            yardstick = yardstick_of(rules, train, None if val is None else judging.rows_of(val))
+            for side in missing:
+                outputs = {TRAIN: train, VAL: val}.get(side) or read(source.on(side, noted=noted))
+                facts = {
+                    "key": keys[side],
+                    "system": experiment.system,
+                    "side": judging.name_of(side),
+                    "side_digest": source.side_digest(side),
+                    "weights_sha256": weights_digest(run_dir),
+                }
+                result, novelties = judged(judging.rows_of(outputs), yardstick, judging=judging, facts=facts)
+                if judging.by == "look" and side != TRAIN and isinstance(experiment.data, TableData):
+                    result = with_protocol(
+                        result, read(source.on_all(side, noted=noted)), experiment, side, run_dir
+                    )
+                write_result(result, novelties, run_dir)
+                results[side] = result
     return {judging.name_of(side): result for side, result in results.items() if result is not None}
 
 
@@ -226,7 +230,10 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs | None, val: Sid
     for rule in rules:
         try:
             _fit(rule, train, val)
-            fitted.append(FittedRule(rule, None if val is None else ranks(rule, val.deciding)))
+            known = None if val is None else ranks(rule, val.deciding)  # or all that a rule was calibrated on
+            fitted.append(
+                FittedRule(rule, rule.known_novelty.numpy() if isinstance(rule, SeenRule) else known)
+            )
         except MuleError as error:
             left_out[rule.name] = str(error)
     return Yardstick(
@@ -319,6 +326,7 @@ def judged(
             ).expected_error,
             "scores": scores,
             "left_out": left_out,
+            "has_inputs": bool(outputs.inputs),
             "convention": judging.convention,
         }
     )

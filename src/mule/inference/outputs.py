@@ -6,7 +6,7 @@ RUN/outputs/SIDE.safetensors   tensors, with the key they were made from
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,22 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.core.defaults import BASE_RATE
+from mule.core.errors import RangeError
 from mule.core.files import write_file
 from mule.core.records import Evidence
 from mule.data.batches.samples import ClipName
+from mule.evidence.fusion import along_tracks
 from mule.evidence.head import beta_parameters
 from mule.inference.sides import ActorTruth
 from mule.memory.memory import whole_features
+from mule.novelty.crossfit import Inputs
 from mule.objective.dirichlet_loss import dirichlet_parameters
 from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 from mule.systems.catalogue import EvidenceKind
 
 OUTPUTS_FORMAT = "mule-outputs-3"
+_INPUTS = "inputs."
+"""Begins the names of tensors in the file."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,10 @@ class SideOutputs:
     """The box of the side that each row shows; several clips of one video show the same. None: each row its own."""
     is_judged: Bool[np.ndarray, " actors"] | None = None
     """False for boxes that are neither known nor novel under the split; None judges all."""
+    inputs: Inputs = field(default_factory=dict)
+    """What each actor is seen by; empty without a frozen backbone whose maps are kept."""
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    """The film of each video, if the split states it."""
 
     @property
     def num_actors(self) -> int:
@@ -85,6 +94,7 @@ class SideOutputs:
             labels=self.labels[rows],
             truth=self.truth.at(np.flatnonzero(rows)),
             clip_index=self.clip_index[rows],
+            inputs={name: each[chosen] for name, each in self.inputs.items()},
         )
 
     @cached_property
@@ -184,6 +194,7 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
         "box_index": None if outputs.box_index is None else torch.from_numpy(outputs.box_index),
         "is_judged": None if outputs.is_judged is None else torch.from_numpy(outputs.is_judged),
         "key_time_s": torch.tensor([name.key_time_s for name in outputs.clip_names], dtype=torch.float64),
+        **{f"{_INPUTS}{name}": each for name, each in outputs.inputs.items()},
     }
     names = {
         "format": OUTPUTS_FORMAT,
@@ -261,4 +272,70 @@ def _outputs(names: dict[str, Any], tensors: dict[str, Tensor]) -> SideOutputs:
         base_rate=names.get("base_rate", BASE_RATE),  # not in files of version 0.1
         box_index=column("box_index") if "box_index" in tensors else None,
         is_judged=column("is_judged") if "is_judged" in tensors else None,
+        inputs={
+            name.removeprefix(_INPUTS): each for name, each in tensors.items() if name.startswith(_INPUTS)
+        },
+    )
+
+
+def judged_rows(outputs: SideOutputs) -> SideOutputs:
+    """Return one row for each box that is known or novel, and the clips that show one.
+
+    Boxes without a truth under the split are left out. Where several clips of one video show the same box, outputs, features
+    and evidence are their mean, so α and β are averaged as in the authors' multi-crop test.
+
+    Raises:
+        RangeError: no box is judged.
+    """
+    if outputs.is_judged is not None:
+        if not outputs.is_judged.any():
+            raise RangeError(
+                f"a side must have boxes of known or novel actors; none of its {outputs.num_actors} boxes is one under the "
+                "split. `mule data split-report` counts why actors are left out."
+            )
+        outputs = _taken(outputs, np.flatnonzero(outputs.is_judged))
+    return outputs if outputs.box_index is None else _over_clips(outputs, outputs.box_index)
+
+
+def _taken(outputs: SideOutputs, rows: Int[np.ndarray, " taken"]) -> SideOutputs:
+    """Return some rows with all that belongs to them, and the clips that show them."""
+    at = torch.from_numpy(rows)
+    clips, clip_index = np.unique(outputs.clip_index[rows], return_inverse=True)
+    dropped, boxes = outputs.dropout_logits, outputs.box_index
+    return replace(
+        outputs,
+        outputs=outputs.outputs[at],
+        evidence=Evidence(outputs.evidence.positive[at], outputs.evidence.negative[at]),
+        features=outputs.features[at],
+        backbone_features=outputs.backbone_features[at],
+        dropout_logits=None if dropped is None else dropped[:, at],
+        labels=outputs.labels[rows],
+        truth=outputs.truth.at(rows),
+        clip_names=tuple(outputs.clip_names[clip] for clip in clips.tolist()),
+        clip_index=clip_index,
+        box_index=None if boxes is None else boxes[rows],
+        is_judged=None,
+        inputs={name: each[at] for name, each in outputs.inputs.items()},
+    )
+
+
+def _over_clips(outputs: SideOutputs, boxes: Int[np.ndarray, " rows"]) -> SideOutputs:
+    """Return a row for each box, the mean over the clips that show it; its clip is the first."""
+    _, first, number = np.unique(boxes, return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first))[number]  # boxes in the order of their first rows
+    index, num_boxes = torch.from_numpy(number), len(first)
+
+    def mean(rows: torch.Tensor) -> torch.Tensor:
+        return along_tracks(rows, index, num_tracks=num_boxes)
+
+    dropped = outputs.dropout_logits
+    return replace(
+        _taken(outputs, np.sort(first)),
+        outputs=mean(outputs.outputs),
+        evidence=Evidence(mean(outputs.evidence.positive), mean(outputs.evidence.negative)),
+        features=mean(outputs.features),
+        backbone_features=mean(outputs.backbone_features),
+        dropout_logits=None if dropped is None else mean(dropped.transpose(0, 1)).transpose(0, 1),
+        box_index=None,
+        inputs={name: mean(each) for name, each in outputs.inputs.items()},
     )

@@ -54,7 +54,8 @@ def seen_actors(outputs: SideOutputs) -> SeenActors:
         torch.tensor([clip.key_time_s for clip in clips], dtype=torch.float64),
         torch.from_numpy(outputs.truth.boxes_xyxy_unit.clip(0, 1)),
     )
-    return SeenActors(outputs.remembered, torch.from_numpy(outputs.labels).float(), places)
+    labels = torch.from_numpy(outputs.labels).float()
+    return SeenActors(outputs.remembered, labels, places, outputs.inputs)
 
 
 def related_features(outputs: SideOutputs) -> Float[Tensor, "actors dim"]:

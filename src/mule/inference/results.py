@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 from mule.core.errors import MuleError
 from mule.core.files import write_file
 from mule.evaluation.open_set import OpenSetMeasures, Result, UndefinedMeasures
-from mule.inference.judged_rows import judged_rows
-from mule.inference.outputs import SideOutputs, read_side_outputs
+from mule.inference.outputs import SideOutputs, judged_rows, read_side_outputs
 from mule.systems.catalogue import EvidenceKind
 
 RESULTS_FORMAT = "mule-results-1"
@@ -107,6 +106,8 @@ class SideResult(Result):
     scores: dict[str, ScoreResult]
     left_out: dict[str, str]
     """Scores that do not apply to this network, and why."""
+    has_inputs: bool = False
+    """Whether it is known what the actors are seen by: then that decides in `mule watch`."""
     convention: str
     official: OfficialResult | None = None
     """Closed-set mAP by the official program; None where the data have none."""

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mule.core.errors import RangeError, WeightsError
+from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
 from mule.core.processes import own_device
 from mule.core.records import Evidence
@@ -33,22 +33,23 @@ from mule.data.batches.loading import ClipLoader
 from mule.data.batches.samples import ClipName
 from mule.evidence.fusion import along_tracks
 from mule.features.pooling import FeatureMaps
-from mule.inference.judged_rows import judged_rows
 from mule.inference.outputs import (
     OUTPUTS_FORMAT,
     SideOutputs,
     cached_key,
+    judged_rows,
     one_logit_per_action,
     read_side_outputs,
     write_side_outputs,
 )
 from mule.inference.sides import RowNumbers, SideBatches, read_side, side_digest
-from mule.model import ModelOutput, MuleModel, RelationModel, SceneBoxes, looks_of
+from mule.model import ModelOutput, MuleModel, RelationModel, SceneBoxes, looks_of, neighbourhood
 from mule.rivals.scores.outputs import LinearReadout
 from mule.training.build import LoadedRun, load_run
-from mule.training.data import Noted, labels_of, tags_of
+from mule.training.choosing import system_of
+from mule.training.data import Noted, groups_of, labels_of, tags_of
 from mule.training.neighbours import boxes_beside, side_memory
-from mule.training.run_folder import CARD, MODEL
+from mule.training.run_folder import MODEL, read_card
 from mule.training.step import evaluating, labelled_output, labels_in, scene_boxes
 
 NO_DROPOUT = "this network has no dropout"
@@ -80,6 +81,7 @@ class OutputsOf:
             "side_digest": self.side_digest(side),
             "frozen_sha256": _frozen_digest(self.experiment),
             "dropout_passes": self.dropout_passes,
+            **({"inputs": 1} if self.experiment.backbone.frozen else {}),
         }
         return json.dumps(facts, sort_keys=True)
 
@@ -104,7 +106,8 @@ class OutputsOf:
             batches = read_side(self.experiment, side, test_clips=self.test_clips, noted=noted)
             outputs = outputs_of(run, batches, dropout_passes=self.dropout_passes)
             write_side_outputs(outputs, self.run_dir, side, key=key)
-        return replace(outputs, tags=tags_of(self.experiment.data))
+        data, base_rate = self.experiment.data, system_of(self.experiment).base_rate
+        return replace(outputs, tags=tags_of(data), group_of=groups_of(data), base_rate=base_rate)
 
     def _with_more_passes(self, side: str, key: str) -> SideOutputs | None:
         cached = cached_key(self.run_dir, side)
@@ -128,15 +131,7 @@ def weights_digest(run_dir: Path) -> str:
     Raises:
         WeightsError: the run is not finished.
     """
-    path = run_dir / CARD
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["weights_sha256"])
-    except FileNotFoundError:
-        raise WeightsError(
-            f"{path}: a finished run must have a card; this run has none. Finish it with `mule train … --resume`."
-        ) from None
-    except (OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"{path}: the card of a run must be readable JSON; {error}.") from None
+    return read_card(run_dir)["weights_sha256"]
 
 
 def _frozen_digest(experiment: Experiment) -> str:
@@ -165,11 +160,13 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     num_passes = dropout_passes if has_dropout else 0
     parts: list[_Part] = []
     names: list[ClipName] = []
-    memory = side_memory(model, side.batches, device=run.device)
+    span = neighbourhood(model)
+    memory = None if span is None else side_memory(model, span, side.batches, device=run.device)
     with evaluating(model):
         for number, read in enumerate(side.batches):
             batch = read.to(run.device, non_blocking=True)
-            maps, boxes = [model.backbone(each) for each in batch.pixels], boxes_beside(batch, memory)
+            boxes = scene_boxes(batch) if memory is None else boxes_beside(batch, memory)
+            maps = [model.backbone(each) for each in batch.pixels]
             output = labelled_output(model.decide(maps, boxes), of)
             part = _part(output, maps, batch, side, first_clip=len(names), of=of)
             if num_passes and batch.num_actors:
@@ -208,6 +205,7 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
         num_skipped=len({clip.position for clip in skipped}),  # a side with a memory is read twice
         box_index=rows if len(np.unique(rows)) < len(rows) else None,
         is_judged=None if side.is_judged is None else side.is_judged[rows],
+        inputs={name: each[rows].float() for name, each in (side.inputs() if side.inputs else {}).items()},
     )
 
 
@@ -281,11 +279,9 @@ def _passes(
 ) -> list[Float[Tensor, "actors outputs"]]:
     """Dropout comes after pooling, so all passes share the maps and the pooled scene."""
     decide = cast(RelationModel, run.model.decide)
-    decided = (
-        partial(decide.decided, decide.scene(maps, boxes))
-        if run.system.pools_once
-        else partial(decide, maps, boxes)
-    )
+    decided = partial(decide, maps, boxes)
+    if run.system.pools_once:
+        decided = partial(decided, scene=decide.scene(maps, boxes))
     return passes_with_dropout(decide, lambda: labelled_output(decided(), of).outputs, num_passes, seed=seed)
 
 

@@ -13,6 +13,7 @@ from mule.core.errors import MissingOutputs, NotFitted, RangeError, did_you_mean
 from mule.core.records import Evidence, Novelty
 from mule.inference.outputs import SideOutputs
 from mule.inference.remembering import MEMORY_SCORES, MemoryRule, SharedMemories
+from mule.inference.seen import SEEN_SCORE, SeenRule
 from mule.novelty.calibration import CalibratedScore
 from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, fisher_name, fisher_statistic
 from mule.novelty.scores import NOVELTY_BY_KIND, NoveltyKind, belief_novelty
@@ -106,6 +107,7 @@ SCORE_NAMES: tuple[str, ...] = (
     *EXP_SCORES,
     *get_args(ScoreName),
     *MEMORY_SCORES,
+    SEEN_SCORE,
     *COMBINED_SCORES,
 )
 
@@ -295,6 +297,8 @@ def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
             return EvidenceRule(name)
         if name in EXP_SCORES:
             return LogitRule(name)
+        if name == SEEN_SCORE:
+            return SeenRule()
         if name in MEMORY_SCORES:
             return MemoryRule(name, memories.used_by(name))
         if name.startswith("fisher(") and name.endswith(")"):

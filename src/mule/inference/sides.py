@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,11 @@ from mule.data.batches.video_clips import ClipObjects, VideoClips
 from mule.data.split.sides import OpenSetSides
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos
+from mule.novelty.crossfit import Inputs
 from mule.stage.benchmark import StageSet
 from mule.stage.classes import ACTIONS
 from mule.stage.clips import CachedClips, StageClips, render_to_cache
+from mule.training.actor_inputs import inputs_of_table
 from mule.training.build import normalisation
 from mule.training.data import (
     FEW_CLIPS,
@@ -90,6 +93,8 @@ class SideBatches:
     """Two sides with the same digest show the same clips and actors."""
     is_judged: Bool[np.ndarray, " rows"] | None = None
     """False for rows that the network sees and official metrics count, but nobody calls known or novel; None judges all."""
+    inputs: Callable[[], Inputs] | None = None
+    """Give what each row of `truth` is seen by; None without a frozen backbone."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,8 @@ class ActorRows:
     """Detected persons, the actors of clips that are drawn from whole videos."""
     num_views: int | None = None
     """Clips drawn from a whole video; None draws as many as in validation."""
+    num_crops: int | None = None
+    """Squares of each of these clips; None shows the whole frame."""
     map_times: ActorTable | None = None
     """The table whose key times the cached maps cover; None is `actors`.
 
@@ -166,6 +173,10 @@ def _boxes_digest(data: TableData) -> list[str]:
         shown["boxes"] = [data.test_boxes, data.test_person_score, data.person_score]
     if (data.val_views, data.test_views) != (1, None):
         shown["views"] = [data.val_views, data.test_views]
+    if data.train_novel is not None:
+        shown["train_novel"] = data.train_novel
+    if data.test_crops is not None:
+        shown["crops"] = data.test_crops
     return [json.dumps(shown)] if shown else []
 
 
@@ -283,9 +294,17 @@ def table_side(
         features = kept_features(experiment, data, videos, table=rows.map_times or actors)
         clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
-        return SideBatches(name, batches, rows_by_clip(actors), truth, digest, rows.is_judged)
+        inputs = None
+        if data.labels_of == "actors" and actors.has_time.all():
+            inputs = partial(inputs_of_table, experiment, actors, videos, map_times=rows.map_times)
+        return SideBatches(name, batches, rows_by_clip(actors), truth, digest, rows.is_judged, inputs)
     num_views = rows.num_views or (data.val_views if isinstance(data, TableData) else 1)
-    reading = clip_reading(data, num_views=num_views, short_side_px=experiment.view.val_short_side_px)
+    reading = clip_reading(
+        data,
+        num_views=num_views,
+        num_crops=rows.num_crops,
+        short_side_px=experiment.view.val_short_side_px,
+    )
     samples = VideoClips(
         actors, rows.videos, classes=classes, reading=reading, objects=rows.objects, persons=rows.persons
     )
@@ -306,6 +325,7 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
         objects=sides.objects,
         persons=persons_of_videos(name, data, sides.persons),
         num_views=data.test_views if is_test else None,
+        num_crops=data.test_crops if is_test else None,
         map_times=sides.table,
     )
     return table_side(experiment, rows, name=name, classes=sides.split.classes.known_train, digest=digest)

@@ -79,6 +79,9 @@ def _fused(
         labels=_any(outputs.labels[order], track, num),
         truth=_of_tracks(outputs.truth, order, track, earliest),
         clip_index=outputs.clip_index[earliest],
+        inputs={
+            name: along_tracks(each[rows], tracks, num_tracks=num) for name, each in outputs.inputs.items()
+        },
     )
 
 

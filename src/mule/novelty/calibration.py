@@ -1,18 +1,20 @@
-"""Calibrate a novelty score: turn it into a p-value, the share of known actors that look at least this novel.
+"""Calibrate a novelty score on held-out known actors: p-values, and thresholds with a promised false-alarm rate.
 
-Everything is fitted on the novelty of held-out known actors, kept in buffers, and saved with the model.
+A p-value is the share of known actors that look at least this novel. A fitted score keeps the novelty of the held-out
+actors in buffers, which are saved with the model.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mule.core.errors import NotFinite, NotFitted, RangeError, ShapeError, TooFewActors
 from mule.core.records import Novelty
-from mule.novelty.odds import in_words
+from mule.novelty.odds import fewest_held_out, in_words, is_promise, num_allowed, promised_alarm_rate
 
 
 def require_novelty(novelty: Tensor) -> None:
@@ -167,7 +169,7 @@ class CalibratedScore(HeldOutModule):
     above it (the smallest value, if ties leave none). m is the number above it, e their mean excess over it.
     p decreases strictly in s. Up to q the guarantee of the conformal p-value holds. Above q the tail is an
     estimate without a guarantee: it keeps actors beyond the largest held-out one apart.
-    `mule.novelty.thresholds` makes promises, from ranks alone.
+    `promised_threshold` makes promises, from ranks alone.
 
     The held-out actors must be known, must not have trained the score, and must not be tested.
 
@@ -223,3 +225,106 @@ def _tail_start(held_out: Float[Tensor, " held_out"]) -> Float[Tensor, ""]:
     lowest_in_tail = held_out[-max(1, int(TAIL_SHARE * len(held_out)))]
     below = int(torch.searchsorted(held_out, lowest_in_tail))
     return held_out[max(0, below - 1)].clone()
+
+
+@dataclass(frozen=True)
+class NoveltyDecision:
+    """Which actors are novel, and what the decision means."""
+
+    is_novel: Bool[Tensor, " actors"]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class NoveltyThreshold:
+    """An actor is novel if its novelty is above `novelty`.
+
+    `alarm_rate` is the share of known actors above it: a promise if `is_promised`, else the share measured on
+    the `num_held_out` held-out ones.
+    """
+
+    novelty: float
+    alarm_rate: float
+    num_held_out: int
+    is_promised: bool
+
+    @property
+    def meaning(self) -> str:
+        """What the threshold means, such as "95 % of known actors pass"."""
+        passing = f"{100 * (1 - self.alarm_rate):.4g} %"
+        if self.is_promised:
+            return f"{passing} of known actors pass"
+        return f"{passing} of {self.num_held_out:,} held-out known actors passed"
+
+    def decide(self, novelty: Float[Tensor, " actors"]) -> NoveltyDecision:
+        """Decide for each actor; at the threshold itself an actor is known."""
+        require_novelty(novelty)
+        return NoveltyDecision(is_novel=novelty.detach().double() > self.novelty, meaning=self.meaning)
+
+
+def promised_threshold(held_out: Float[Tensor, " held_out"], *, alarm_rate: float) -> NoveltyThreshold:
+    """Return the threshold that at most `alarm_rate` of known actors exceed (conformal quantile).
+
+        the ⌈(n + 1)·(1 − a)⌉-th smallest of the n held-out values
+
+    *Conformal guarantee*: an actor exchangeable with the held-out ones is flagged with probability at most a.
+    It is the same decision as "conformal p-value ≤ a". The probability includes the choice of the held-out
+    actors: with these n, the share flagged is itself a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, that is
+    a ± √(a(1 − a)/n) or so.
+
+    `mule.metrics.threshold_at_false_alarm_rate` describes the actors at hand; this threshold is for the next
+    one.
+
+    Raises:
+        TooFewActors: n < 1/a − 1, so no value keeps the promise.
+    """
+    if not 0 < alarm_rate < 1:
+        raise RangeError(f"the promised false-alarm rate must lie between 0 and 1; got {alarm_rate}.")
+    ascending = sorted_held_out(
+        held_out,
+        fewest=fewest_held_out(alarm_rate),
+        purpose=f"a promise of at most {100 * alarm_rate:.4g} % false alarms",
+    )
+    flagged = num_allowed(alarm_rate, len(ascending))
+    return NoveltyThreshold(
+        novelty=ascending[len(ascending) - flagged].item(),
+        alarm_rate=alarm_rate,
+        num_held_out=len(ascending),
+        is_promised=True,
+    )
+
+
+def chosen_threshold(held_out: Float[Tensor, " held_out"], *, novelty: float) -> NoveltyThreshold:
+    """Return a threshold of a given value, with the share of held-out known actors above it; it promises nothing."""
+    if not math.isfinite(novelty):
+        raise RangeError(f"a threshold must be finite; got {novelty}.")
+    ascending = sorted_held_out(held_out, fewest=1, purpose="the meaning of a threshold")
+    above = int((ascending > novelty).sum())
+    return NoveltyThreshold(
+        novelty=novelty,
+        alarm_rate=above / len(ascending),
+        num_held_out=len(ascending),
+        is_promised=False,
+    )
+
+
+def threshold_named(text: str, held_out: Float[Tensor, " held_out"]) -> NoveltyThreshold:
+    """Return the threshold named `known-95` (95 % of known actors pass), or of a plain novelty such as `3.2`.
+
+    >>> import torch
+    >>> held_out = torch.arange(1.0, 100.0)
+    >>> threshold = threshold_named("known-95", held_out)
+    >>> threshold.novelty, threshold.meaning
+    (95.0, '95 % of known actors pass')
+    >>> threshold_named("80", held_out).meaning
+    '80.81 % of 99 held-out known actors passed'
+    """
+    if is_promise(text):
+        return promised_threshold(held_out, alarm_rate=promised_alarm_rate(text))
+    try:
+        novelty = float(text)
+    except ValueError:
+        raise RangeError(
+            f"a threshold must be a promise such as known-95 or a novelty such as 3.2; got {text!r}."
+        ) from None
+    return chosen_threshold(held_out, novelty=novelty)

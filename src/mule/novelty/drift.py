@@ -1,6 +1,7 @@
 """A drift alarm: report when the actors of a stream, as a crowd, stop looking like known ones, at a stated risk."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
+from mule.core.tensors import require_tensors
 from mule.novelty.calibration import HeldOutModule, require_novelty, sorted_held_out
 
 Drift = Literal["stranger", "more ordinary", "more alike"]
@@ -157,6 +159,30 @@ class DriftAlarm(HeldOutModule):
         """Forget the stream and its alarm, but not the held-out actors. Every start risks a false alarm again."""
         self.require_fitted()
         self._start_over()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with the `state_dict` of an alarm that was fitted to as many held-out actors.
+
+        Raises:
+            ShapeError: it is not such a state.
+        """
+        promised = {name: (each.dtype, tuple(each.shape)) for name, each in self.state_dict().items()}
+        capital = {
+            name: each.exp() for name, each in state.items() if name == "log_invested"
+        }  # −∞ before any bet
+        require_tensors({**state, **capital}, promised)
+        negative = [
+            name for name in ("num_places", "num_in_bin", "alarm_at") if bool((state[name] < 0).any())
+        ]
+        if negative or not 0 <= int(state["drift_index"]) < len(DRIFTS):
+            raise ShapeError(
+                f"counts must not be negative, and a drift must be known; {negative or 'drift_index'} is wrong."
+            )
+        try:
+            torch.Generator().set_state(state["generator_state"])
+        except RuntimeError as error:
+            raise ShapeError(f"generator_state must be the state of a generator; {error}.") from None
+        self.load_state_dict(dict(state))
 
     def watch(self, novelty: Float[Tensor, " actors"], track_id: Int[Tensor, " actors"]) -> DriftReport:
         """Take the next actors of the stream, in order of time, and report the state of the alarm.

@@ -1,12 +1,15 @@
-"""A p-value in words, and the flags that a promise allows. Without torch, so that reports need none."""
+"""A p-value in words, and what a promised false-alarm rate allows. Without torch, so that reports need none."""
 
 import math
+import re
+from decimal import Decimal
 
 from mule.core.errors import RangeError
 
 LARGEST_ODDS = 10_000
 """The largest odds that words claim."""
 
+_PROMISE = re.compile(r"known-(\d{1,2}(?:\.\d+)?)")
 _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
@@ -61,3 +64,67 @@ def fewest_held_out(alarm_rate: float) -> int:
     """Return the smallest n for which one of n + 1 actors may be flagged."""
     fewest = max(1, math.ceil(1 / alarm_rate) - 1)
     return fewest + (num_allowed(alarm_rate, fewest) == 0)
+
+
+def is_promise(name: str) -> bool:
+    """Whether a threshold is named by its promise, such as `known-95`."""
+    return _PROMISE.fullmatch(name) is not None
+
+
+def promised_alarm_rate(name: str) -> float:
+    """Return the share of known actors that a promise such as `known-95` allows to be flagged.
+
+    >>> promised_alarm_rate("known-95"), promised_alarm_rate("known-99.9")
+    (0.05, 0.001)
+    """
+    found = _PROMISE.fullmatch(name)
+    if not found or Decimal(found[1]) == 0:
+        raise RangeError(
+            f"a promise must be known- and the share of known actors that pass, above 0 and below 100 %, such as "
+            f"known-95 or known-99.5; got {name!r}."
+        )
+    return float((100 - Decimal(found[1])) / 100)
+
+
+MOST_SHARES = 0.9
+"""How many of all calibrations `shares_flagged` covers."""
+
+
+def shares_flagged(alarm_rate: float, num_groups: int, *, level: float = MOST_SHARES) -> tuple[float, float]:
+    """Return between which shares of known actors a promised false-alarm rate lies, by the luck of those that calibrate it.
+
+    With n exchangeable actors the share flagged is a draw from Beta(j, n + 1 − j), j = ⌊a·(n + 1)⌋, whose distribution is
+    a binomial tail, P(share ≤ x) = P(Bin(n, x) ≥ j). Actors of one film resemble each other and count as one here, so n is
+    the number of groups: exact for groups of one actor, and wide rather than narrow otherwise. j is at least 1.
+
+    >>> [round(share, 3) for share in shares_flagged(0.05, 400)]
+    [0.033, 0.069]
+    >>> [round(share, 3) for share in shares_flagged(0.05, 40)]
+    [0.009, 0.113]
+    """
+    if num_groups < 1:
+        raise RangeError(f"num_groups must be at least 1; got {num_groups}.")
+    num_flagged = max(1, num_allowed(alarm_rate, num_groups))
+    tail = (1 - level) / 2
+    return _share_at(tail, num_flagged, num_groups), _share_at(1 - tail, num_flagged, num_groups)
+
+
+def _share_at(probability: float, num_flagged: int, num_groups: int) -> float:
+    """Return x with P(Bin(n, x) ≥ j) = probability, by bisection: the left side grows with x."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        fewer = sum(
+            math.exp(
+                _log_choose(num_groups, count)
+                + count * math.log(middle)
+                + (num_groups - count) * math.log1p(-middle)
+            )
+            for count in range(num_flagged)
+        )
+        low, high = (middle, high) if 1 - fewer < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _log_choose(total: int, count: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(count + 1) - math.lgamma(total - count + 1)

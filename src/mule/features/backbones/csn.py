@@ -13,7 +13,7 @@ from mule.core.errors import RangeError
 from mule.features.backbones.residual import STAGES, ResidualBlock, initialise_residual
 from mule.features.pooling import FeatureMaps
 
-_NUM_BLOCKS = {101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+_NUM_BLOCKS = {26: (2, 2, 2, 2), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _STAGE_WIDTHS = (256, 512, 1024, 2048)
 _STEM_WIDTH = 64
 
@@ -79,6 +79,8 @@ class CSN(nn.Module):
         num_classes: int | None = None,
     ) -> None:
         super().__init__()
+        if depth not in _NUM_BLOCKS:
+            raise RangeError(f"depth must be one of {', '.join(map(str, _NUM_BLOCKS))}; got {depth}.")
         strides = ((1, 1, 1), (2, 2, 2), (2, 2, 2), (2, res5_stride, res5_stride))
         dilations = (1, 1, 1, res5_dilation)
         width = _STEM_WIDTH

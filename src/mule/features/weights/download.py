@@ -1,8 +1,12 @@
 """Download weights from their publishers, check them, and put them in place only when they are complete.
 
 address ──▶ hidden file ──▶ checksum ──▶ NAME
+
+Many publishers give no checksum, or only its first digits. The first file that this computer uses under such a name is then
+the one to trust: its checksum is noted in `pins.json` beside the file, and compared every time after.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +17,16 @@ import pooch
 import requests
 import urllib3
 
-from mule.core.errors import DownloadError
-from mule.core.files import growing_file, os_reason, sha256_of
+from mule.core.errors import DownloadError, FileError
+from mule.core.files import growing_file, os_reason, sha256_of, write_file
+from mule.core.printable import printable, printable_address, without_secrets
 
 ATTEMPTS = 3
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+PINS = "pins.json"
+"""Checksums at first use, by the name of the card."""
 TRY_AGAIN = frozenset({408, 429, *range(500, 600)})
 """HTTP status codes of a server that may answer later."""
 
@@ -61,6 +68,8 @@ class Pulled:
     is_checked: bool
     """Whether the publisher gives a checksum, or its first digits, and the file has it."""
     was_there: bool
+    is_first_use: bool
+    """Whether the file has no whole published checksum and was noted just now."""
 
 
 class _Broken(Exception):  # noqa: N818 - leads to another attempt, not to the caller
@@ -68,7 +77,15 @@ class _Broken(Exception):  # noqa: N818 - leads to another attempt, not to the c
 
 
 def place_of(card: Downloadable, folder: Path) -> Path:
-    """Return the path of a card's file in a folder: the card's name with the suffix of its address."""
+    """Return the path of a card's file in a folder: the card's name with the suffix of its address.
+
+    Raises:
+        DownloadError: the name has a separator or begins with a dot, and might lead out of the folder.
+    """
+    if not card.name or card.name.startswith(".") or set(card.name) & set("/\\\0"):
+        raise DownloadError(
+            f"names of weights must be plain file names, without separators; got {printable(card.name)!r}."
+        )
     return folder / (card.name + Path(urlsplit(card.address or "weights.pth").path).suffix)
 
 
@@ -87,6 +104,44 @@ def require_checksum(card: Downloadable, sha256: str, path: Path) -> bool:
     return known is not None
 
 
+def require_first_used(card: Downloadable, sha256: str, path: Path) -> bool:
+    """Check a file that has no whole published checksum against its first use here, and return whether this is it.
+
+    Raises:
+        DownloadError: the file is not the one first used, or the note cannot be read or written.
+    """
+    if card.sha256 is not None:
+        return False
+    place = path.parent / PINS
+    pins = _pins(place)
+    if card.name not in pins:
+        try:
+            write_file(place, json.dumps({**pins, card.name: sha256}, indent=2, sort_keys=True) + "\n")
+        except FileError as error:
+            raise DownloadError(str(error)) from error
+        return True
+    if pins[card.name] != sha256:
+        raise DownloadError(
+            f"{path}: '{card.name}' must be the file that was first used here, with SHA-256 {pins[card.name]}; got {sha256}. "
+            f"If you trust the new one, remove that line from {place}."
+        )
+    return False
+
+
+def _pins(place: Path) -> dict[str, str]:
+    try:
+        pins = json.loads(place.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        pins = None
+    if not isinstance(pins, dict) or not all(isinstance(each, str) for each in pins.values()):
+        raise DownloadError(
+            f"{place}: must hold a checksum for each name; it is damaged. Remove it to trust the files beside it again."
+        )
+    return pins
+
+
 def pull(
     card: Downloadable, folder: Path, *, offline: bool = False, on_progress: OnDownload | None = None
 ) -> Pulled:
@@ -99,7 +154,9 @@ def pull(
     target = place_of(card, folder)
     if target.is_file():
         sha256 = sha256_of(target)
-        return Pulled(target, sha256, require_checksum(card, sha256, target), was_there=True)
+        is_checked = require_checksum(card, sha256, target)
+        is_first = require_first_used(card, sha256, target)
+        return Pulled(target, sha256, is_checked, was_there=True, is_first_use=is_first)
     address = _address_of(card, target)
     if offline:
         raise DownloadError(
@@ -111,11 +168,12 @@ def pull(
             _download(address, growing, on_progress)
             sha256 = sha256_of(growing)
             is_checked = require_checksum(card, sha256, target)
+            is_first = require_first_used(card, sha256, target)
     except DownloadError:
         raise
     except OSError as error:
         raise DownloadError(f"{target}: cannot be written: {os_reason(error)}.") from error
-    return Pulled(target, sha256, is_checked, was_there=False)
+    return Pulled(target, sha256, is_checked, was_there=False, is_first_use=is_first)
 
 
 def _address_of(card: Downloadable, target: Path) -> str:
@@ -129,7 +187,7 @@ def _address_of(card: Downloadable, target: Path) -> str:
 def _require_https(address: str) -> None:
     parts = urlsplit(address)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
-        raise DownloadError(f"addresses must begin with https://; got {address}.")
+        raise DownloadError(f"addresses must begin with https://; got {printable_address(address)}.")
 
 
 def _download(address: str, path: Path, on_progress: OnDownload | None) -> None:
@@ -163,7 +221,7 @@ def _request(address: str, path: Path, on_progress: OnDownload | None) -> None:
                 f"{urlsplit(address).hostname} must be reachable; {str(cause.reason).rpartition(': ')[2]}. Is there "
                 f"a network? Or download {address} yourself."
             ) from error
-        raise _Broken(str(error)) from error
+        raise _Broken(without_secrets(str(error))) from error
 
 
 def _check_response(response: requests.Response, **_: object) -> None:
@@ -175,7 +233,7 @@ def _check_response(response: requests.Response, **_: object) -> None:
         raise _Broken(f"the server answered {status}")
     elif status >= 400:
         raise DownloadError(
-            f"{response.url}: the server must have this file; it answered {status} {response.reason}. Has it moved?"
+            f"{printable_address(str(response.url))}: the server must have this file; it answered {status} {response.reason}. Has it moved?"
         )
 
 

@@ -14,7 +14,7 @@ from mule.core.files import cache_folder, sha256_of
 from mule.features.weights.card import Backbone, WeightCard, build_backbone
 from mule.features.weights.cards import WEIGHT_CARDS, find_card
 from mule.features.weights.checkpoints import WeightFile, read_checkpoint
-from mule.features.weights.download import place_of, require_checksum
+from mule.features.weights.download import place_of, require_checksum, require_first_used
 
 COUNTER = "num_batches_tracked"  # of a batch norm; unused, and missing in some formats
 NUM_SHOWN = 3
@@ -146,7 +146,9 @@ def weights_on_disk(card_or_file: str, card_name: str | None) -> tuple[Path, Wei
         raise WeightsError(
             f"{path}: weights must be on disk; these are not. Run `mule weights pull {card.name}`. {card.note}".rstrip()
         )
-    require_checksum(card, sha256_of(path), path)
+    sha256 = sha256_of(path)
+    require_checksum(card, sha256, path)
+    require_first_used(card, sha256, path)
     return path, card
 
 

@@ -1,0 +1,78 @@
+"""The card of a bundle: what the folder contains and was made from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mule.core.config import reasons_of
+from mule.core.errors import WeightsError
+from mule.core.files import os_reason
+from mule.training.run_folder import CARD as RUN_CARD
+
+BUNDLE, BUNDLE_FORMAT = "bundle.json", "mule-bundle-2"
+OLD_BUNDLE_FORMAT = "mule-bundle-1"
+"""Of bundles without a manifest, before version 0.2."""
+
+
+class BundleError(WeightsError):
+    """A folder is no usable bundle; the message names the file and says what to do."""
+
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class BundleCard(BaseModel):
+    """What a bundle contains and was made from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: str = BUNDLE_FORMAT
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    weights_sha256: Sha256
+    backbone_sha256: Sha256 | None = None
+    """Of the frozen backbone's weights, of which the folder holds a copy; None if the run has its own."""
+    seed: int
+    commit: str | None = None
+    data: Mapping[str, str] = {}
+    """Digests of the training data."""
+    tags: tuple[str, ...] = ()
+    """Taught labels that do not count for novelty."""
+    metrics: Mapping[str, float] = {}
+    detector: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=200)]
+    """The recommended detector: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
+    every_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
+    decides_by: str | None = None
+    """The score that decides who is novel, as `mule evaluate run` names it; None in folders of earlier versions."""
+
+
+def read_bundle_card(folder: Path) -> BundleCard:
+    """Read the card of the bundle in a folder.
+
+    Raises:
+        BundleError: there is no bundle, or the card is damaged.
+    """
+    path = folder / BUNDLE
+    if not folder.is_dir():
+        raise BundleError(
+            f"{folder}: a model must be a folder that `mule bundle` wrote, or builtin; there is no such folder."
+        )
+    try:
+        card = BundleCard.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        what = "This folder is a run: " if (folder / RUN_CARD).exists() else ""
+        raise BundleError(
+            f"{path}: must exist in the folder of a model; it does not. {what}`mule bundle RUN_DIR --out DIR` makes a "
+            "model of a finished run."
+        ) from None
+    except (OSError, ValidationError) as error:
+        reason = reasons_of(error) if isinstance(error, ValidationError) else os_reason(error)
+        raise BundleError(
+            f"{path}: must be the card of a bundle; {reason}. Build the bundle again."
+        ) from None
+    if card.format not in (BUNDLE_FORMAT, OLD_BUNDLE_FORMAT):
+        raise BundleError(
+            f"{path}: format must be {BUNDLE_FORMAT!r}; got {card.format!r}. Build the bundle again."
+        )
+    return card

@@ -1,0 +1,277 @@
+"""`python -m studies.seen`: what an actor is seen by, from maps to the table of results.
+
+extract ─▶ maps ─┬─ tune, develop (class splits 100–119) ─▶ the rivals' heads, the recipe
+                 └─ report, small (class splits 300–319) ─▶ studies/results/seen*.csv ─▶ page
+"""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from mule.core.files import write_file
+from mule.features.weights.cards import find_card
+from mule.features.weights.classifier import load_classifier
+from studies.commands import noted, run
+from studies.convert.jhmdb import actors_from_jhmdb
+from studies.results.numbers import FOLDER
+from studies.seen.extract import VIEWS
+from studies.seen.extract import extract as extract_maps
+from studies.seen.heads import PLANS
+from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured
+from studies.seen.material import Drawn, Material, read_material
+from studies.seen.page import read_tables, whole_page
+from studies.seen.running import (
+    CANDIDATES,
+    DEVELOPING,
+    OURS,
+    REPORTING,
+    TWIN,
+    Found,
+    closed_form,
+    judged,
+    kept,
+    read_choice,
+    rivals,
+    tune,
+    twin,
+)
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+CARD = "i3d_rgb_kinetics400"
+Data = Annotated[Path, typer.Argument(metavar="JHMDB", help="The folder of J-HMDB.")]
+Weights = Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")]
+Cache = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder of the maps and of what is computed from them.")
+]
+View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2 or R4.")]
+Tags = Annotated[bool, typer.Option("--tags", help="Teach view and visible part as tags.")]
+MASKED = "closed-form, related labels masked"
+SIZES = (40, 80, 160, 400)
+
+
+@app.command()
+def extract(
+    data: Data,
+    weights: Weights,
+    cache: Cache,
+    views: Annotated[str, typer.Option(help="In this order.")] = ",".join(VIEWS),
+    part: Annotated[int, typer.Option(help="Which share of the rows this process takes, from 0.")] = 0,
+    parts: Annotated[int, typer.Option(help="How many processes share the rows.")] = 1,
+) -> None:
+    """Compute the maps of all clips; a run that was interrupted goes on."""
+    table, _ = actors_from_jhmdb(data)
+    extract_maps(
+        table,
+        data / "videos",
+        (weights, find_card(CARD)),
+        cache,
+        views=views.split(","),
+        part=(part, parts),
+        noted=noted,
+    )
+
+
+@app.command(name="tune")
+def tune_rivals(data: Data, weights: Weights, cache: Cache, view: View) -> None:
+    """Choose the head of every rival, each by its own AUROC."""
+    best = tune(_material(data, weights, cache), view, noted=noted)
+    write_file(cache / f"choice-{view}.json", json.dumps(best, indent=1) + "\n")
+
+
+@app.command()
+def develop(
+    data: Data,
+    weights: Weights,
+    cache: Cache,
+    view: View,
+    folds: Annotated[int, typer.Option(help="Most folds of films.")] = 10,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A candidate; repeatable. Default: all.")
+    ] = None,
+) -> None:
+    """Compare the candidates of the closed form on the splits that choose."""
+    material = _material(data, weights, cache)
+    rows: dict[str, list[dict[str, float]]] = {}
+    for seed in DEVELOPING:
+        drawn, inputs = material.drawn(seed), material.inputs(view)
+        for name, parts in CANDIDATES.items():
+            if only and name not in only:
+                continue
+            rank, p_value, by_part = closed_form(material, drawn, inputs, parts, most_folds=folds)
+            found: Found = {name: (rank, p_value)}
+            if name == OURS:
+                found |= {f"{part} alone": (by_part[:, at], None) for at, part in enumerate(parts)}
+            for method, each in judged(material, drawn, found, material.named()).items():
+                rows.setdefault(method, []).append(measured(each))
+    lines = [{"view": view, "method": name, **mean_of(each)} for name, each in rows.items()]
+    for line in lines:
+        noted(
+            " ".join(
+                f"{key} {value:.2f}" if isinstance(value, float) else str(value)
+                for key, value in line.items()
+            )
+        )
+    write_file(cache / f"develop-{view}.csv", _csv(lines))
+
+
+@app.command()
+def report(
+    data: Data,
+    weights: Weights,
+    cache: Cache,
+    view: View,
+    tags: Tags = False,
+    backwards: Annotated[
+        bool, typer.Option("--backwards", help="Begin with the last split: beside another process.")
+    ] = False,
+) -> None:
+    """Judge every method on the splits that report; what a split gave is kept, so a run can be resumed."""
+    material = _material(data, weights, cache, has_tags=tags)
+    chosen, named = read_choice(cache / f"choice-{view}.json"), material.named()
+    by_method: dict[str, list[Judged]] = {}
+    for seed in reversed(REPORTING) if backwards else REPORTING:
+        drawn = material.drawn(seed)
+        found = kept(
+            cache / "report" / f"{view}{'-tags' * tags}-{seed}.npz",
+            partial(_every_method, material, drawn, view, chosen),
+        )
+        for method, each in judged(material, drawn, found, named).items():
+            by_method.setdefault(method, []).append(each)
+        noted(
+            f"{view}: split {seed} "
+            + ", ".join(f"{name} {measured(each[-1])['auroc']:.1f}" for name, each in by_method.items())
+        )
+    study = f"{view}{'-tags' * tags}"
+    write_file(cache / f"seen-{study}.csv", _csv(_lines(study, by_method)))
+
+
+def _every_method(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
+    """Return every rival, the closed form, its parts, its control and its twin on one class split."""
+    inputs, recipe = material.inputs(view), CANDIDATES[OURS]
+    found = rivals(material, drawn, view, chosen)
+    rank, p_value, by_part = closed_form(material, drawn, inputs, recipe)
+    found |= {OURS: (rank, p_value)} | {
+        f"{name} alone": (by_part[:, at], None) for at, name in enumerate(recipe)
+    }
+    masked = material.inputs(view, masked=material.related(drawn.novel))
+    found[MASKED] = closed_form(material, drawn, masked, recipe)[:2]
+    plan, epochs, _ = chosen["joint-energy"].split("/")
+    parts = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
+    found[TWIN] = closed_form(material, drawn, inputs, parts)[:2]
+    return found
+
+
+@app.command()
+def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> None:
+    """Measure the share of known actors flagged at a promise of 5 % where few actors are known."""
+    material = _material(data, weights, cache)
+    rows: list[dict[str, object]] = []
+    for size in SIZES:
+        shares: list[list[float]] = []
+        for seed in REPORTING:
+            drawn = material.drawn(seed)
+            chosen = _by_film(material.groups[drawn.known], size, seed)
+            rank, p_value, _ = closed_form(
+                material, drawn, material.inputs(view), CANDIDATES[OURS], chosen=chosen
+            )
+            each = judged(material, drawn, {OURS: (rank, p_value)}, material.named())[OURS]
+            found = measured(each)
+            shares.append(
+                [found["known_flagged"], found["novel_flagged_promised"], found["auroc"], float(len(chosen))]
+            )
+        mean, deviation = np.mean(shares, axis=0), np.std(shares, axis=0, ddof=1)
+        rows.append(
+            {
+                "actors": size,
+                "actors_mean": f"{mean[3]:.1f}",
+                "known_flagged": f"{mean[0]:.2f}",
+                "known_flagged_sd": f"{deviation[0]:.2f}",
+                "novel_flagged": f"{mean[1]:.2f}",
+                "auroc": f"{mean[2]:.2f}",
+                "draws": len(shares),
+            }
+        )
+        noted(str(rows[-1]))
+    write_file(cache / "seen_small.csv", _csv(rows))
+
+
+@app.command()
+def page(
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Take the numbers that were computed there first.")
+    ] = None,
+) -> None:
+    """Write the page of the study from its CSV files."""
+    if cache is not None:
+        for name, pattern in (("seen", "seen-*.csv"), ("seen_develop", "develop-*.csv")):
+            lines = [
+                row for path in sorted(cache.glob(pattern)) for row in csv.DictReader(path.open(newline=""))
+            ]
+            write_file(FOLDER / f"{name}.csv", _csv(lines))
+        write_file(FOLDER / "seen_small.csv", (cache / "seen_small.csv").read_bytes())
+    write_file(FOLDER.parent / "pages" / "seen.md", whole_page(read_tables()))
+
+
+def _by_film(films: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Return places of about so many actors: films in random order until there are enough."""
+    chosen: list[int] = []
+    for film in np.random.default_rng(seed).permutation(np.unique(films)):
+        if len(chosen) >= size:
+            break
+        chosen += np.flatnonzero(films == film).tolist()
+    return np.array(sorted(chosen[:size] if len(chosen) > size else chosen))
+
+
+def _lines(study: str, by_method: dict[str, list[Judged]]) -> list[dict[str, object]]:
+    ours = by_method[OURS]
+    lines: list[dict[str, object]] = []
+    for method, found in by_method.items():
+        mean = mean_of([measured(each) for each in found])
+        low, high = interval(found)
+        line: dict[str, object] = {"view": study, "method": method, "splits": len(found)}
+        line |= {name: f"{mean[name]:.2f}" if name in mean else "" for name in MEASURES}
+        line |= {
+            "low": f"{low:.2f}",
+            "high": f"{high:.2f}",
+            "ours_minus": "",
+            "diff_low": "",
+            "diff_high": "",
+            "wins": "",
+        }
+        if method != OURS:
+            low, high = interval(ours, found)
+            pairs = [(measured(a)["auroc"], measured(b)["auroc"]) for a, b in zip(ours, found, strict=True)]
+            line |= {
+                "ours_minus": f"{np.mean([a - b for a, b in pairs]):.2f}",
+                "diff_low": f"{low:.2f}",
+                "diff_high": f"{high:.2f}",
+                "wins": str(sum(a > b for a, b in pairs)),
+            }
+        lines.append(line)
+    return lines
+
+
+def _csv(lines: Sequence[Mapping[str, object]]) -> str:
+    text = io.StringIO(newline="")
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    writer = csv.DictWriter(text, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _material(data: Path, weights: Path, cache: Path, *, has_tags: bool = False) -> Material:
+    classifier = load_classifier(weights, find_card(CARD))
+    assert classifier is not None  # noqa: S101 - the card has one
+    return read_material(data, cache, classifier, has_tags=has_tags)
+
+
+if __name__ == "__main__":
+    run(app, "studies.seen")

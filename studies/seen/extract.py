@@ -1,0 +1,90 @@
+"""The last maps of a frozen I3D for every clip of J-HMDB, view by view: kept, resumable, and shared between processes."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mule.data.table.table import ActorTable
+from mule.features.weights.card import NORMALISATIONS, WeightCard
+from mule.features.weights.loading import load_backbone
+from mule.runtime.openvino import CompiledBackbone
+from mule.video.clips import ClipShape, clip_window, exact
+from mule.video.person_crops import CROP_PX, cut_square, person_square
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import video_source
+from mule.video.transforms import normalised, resized, short_side_size
+
+SHORT_SIDE_PX = 192
+CLIP = ClipShape(num_frames=32, stride_frames=1, num_slow_frames=32)
+VIEWS = ("frame", "crop", "frame-flip", "crop-flip")
+TOLD_EVERY = 20
+
+
+def place(folder: Path, view: str, row: int) -> Path:
+    """Return the file of a row's map."""
+    return folder / "views" / view / f"{row:04d}.npz"
+
+
+def extract(
+    table: ActorTable,
+    videos: Path,
+    weights: tuple[Path, WeightCard],
+    folder: Path,
+    *,
+    views: Sequence[str] = VIEWS,
+    part: tuple[int, int] = (0, 1),
+    noted: Callable[[str], None],
+) -> None:
+    """Compute the maps that are missing.
+
+    Args:
+        table: one actor per row; without a box the whole frame counts.
+        videos: their folder.
+        weights: of the backbone, and their card.
+        folder: where maps are kept; every file that exists is whole.
+        views: in this order.
+        part: this process takes every n-th row, so that several can share the work.
+        noted: told about progress and the time left.
+    """
+    path, card = weights
+    run = CompiledBackbone(load_backbone(path, card), num_remembered=4)
+    missing = [
+        (view, row)
+        for view in views
+        for row in range(part[0], len(table), part[1])
+        if not place(folder, view, row).exists()
+    ]
+    started_s = time.monotonic()
+    for done, (view, row) in enumerate(missing, start=1):
+        pixels = normalised(seen(table, videos, row, view), NORMALISATIONS[card.clip.normalisation])
+        maps = run(pixels[None]).maps[0][0]
+        target = place(folder, view, row)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        growing = target.with_suffix(f".{os.getpid()}.npz")
+        np.savez(growing, map=maps.mean(1).numpy(), times=maps.mean((2, 3)).T.numpy())
+        growing.replace(target)
+        if done % TOLD_EVERY == 0:
+            left_s = (time.monotonic() - started_s) / done * (len(missing) - done)
+            noted(f"{view} {row}: {done} of {len(missing)} passes, about {left_s / 60:.0f} min left")
+
+
+def seen(table: ActorTable, videos: Path, row: int, view: str) -> Tensor:
+    """Return the frames that a view shows of a row."""
+    source = video_source(videos / table.videos[table.video_index[row]])
+    rate = video_facts(source).frame_rate or Fraction(30)
+    (clip,) = read_clips(source, [clip_window(exact(float(table.time_s[row])), CLIP, rate)])
+    frames = clip.frames
+    rows, cols = frames.shape[2:]
+    if view.startswith("frame"):
+        shown = resized(frames, short_side_size(rows, cols, SHORT_SIDE_PX))
+    else:
+        unit = table.boxes_xyxy_unit[row] if table.has_box[row] else np.array([0.0, 0.0, 1.0, 1.0])
+        box = torch.from_numpy(unit * np.array([cols, rows, cols, rows])).float()
+        shown = cut_square(frames, person_square(box, rows, cols), CROP_PX)
+    return shown.flip(3) if view.endswith("-flip") else shown
