@@ -44,10 +44,10 @@ def test_names_keep_their_punctuation(tmp_path):
         ("", "line 1: must hold blocks with a name and an id; there are none"),
         (
             'item {\n  name: "sit"\n}\n',
-            r"line 3: a class must have a name and an id of at least 1; got \{'name'",
+            r"line 3: a class must have a name and an id from 1 to 999999999; got .\{'name'",
         ),
         ("item {\n  id: 4\n}\n", "line 3: .* name"),
-        ('item {\n  name: "sit"\n  id: 0\n}\n', "line 4: .* at least 1"),
+        ('item {\n  name: "sit"\n  id: 0\n}\n', "line 4: .* an id from 1 to 999999999"),
         (
             SHORT_MAP + 'item {\n  name: "sit"\n  id: 9\n}\n',
             "line 12: a class must be named once; got 'sit' with id 9",

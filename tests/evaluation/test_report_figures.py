@@ -235,6 +235,15 @@ def test_bars_of_a_reliability_figure_are_scipys_wilson_intervals():
         assert bar[:, 1].tolist() == pytest.approx([interval.low, interval.high], abs=1e-6)
 
 
+def test_the_diagonal_of_a_reliability_figure_lies_behind_bars_and_points():
+    found = reliability(np.full((9, 2), 0.25), np.zeros((9, 2), dtype=bool), num_bins=10)
+    (axes,) = reliability_figure([("ours", found)], styles=method_styles(["ours"])).axes
+    diagonal, points = axes.lines[:2]
+    bars = [each for each in axes.collections if isinstance(each, LineCollection)]
+    assert np.asarray(diagonal.get_xydata()).tolist() == [[0, 0], [1, 1]]
+    assert diagonal.get_zorder() < min(each.get_zorder() for each in (*bars, points))
+
+
 def test_probabilities_that_hold_have_no_expected_error_and_nobody_has_none():
     sure = np.array([[0.0, 1.0], [1.0, 0.0]])
     assert reliability(sure, sure > 0.5).expected_error == 0

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mule.video.reading import Reel
+from mule.video.reel import Reel
 
 SIZE = (2, 3)
 
