@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo rehearsal test quick check format docs bench walks mutants deviations results builtin setup clean
+.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results builtin faults lock sbom audit licences setup clean
 
 demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
 	$(BIN)/python -m examples.demo
@@ -13,13 +13,13 @@ LAST  := training video watching
 
 # In three parts, so that no process runs thousands of tests.
 test: $(READY)            ## every test; those marked alone in a process that has run no other
-	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(FIRST:%=tests/%)
-	$(BIN)/python -m pytest -q -n 2 -m "not alone" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
-	$(BIN)/python -m pytest -q -n 2 -m "not alone" $(LAST:%=tests/%)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" $(FIRST:%=tests/%)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" $(LAST:%=tests/%)
 	$(BIN)/python -m pytest -q -n 0 -m alone
 
 quick: $(READY)           ## what answers in under three minutes
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not alone"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not alone"
 
 setup: $(READY)           ## only the environment
 
@@ -46,7 +46,15 @@ walks: $(READY)           ## how far it is from four commands to their aim: file
 	$(BIN)/python -m bench.walks
 
 mutants: $(READY)         ## change one operator at a time and see whether a test notices; writes docs/MUTANTS.md
-	$(BIN)/python -m bench.mutants --sample 200 --minutes 30 --write
+	$(BIN)/python -m bench.mutants --sample 70 --minutes 30 --write
+
+MINUTES ?= 1
+
+fuzz: $(READY)            ## look for files that break a reader, MINUTES each (READERS="film cvat"); needs atheris
+	$(BIN)/python -m bench.fuzz --minutes $(MINUTES) $(READERS)
+
+reliability: $(READY)     ## try 50 hostile files on each reader, and two crowds; writes docs/RELIABILITY.md
+	$(BIN)/python -m bench.reliability --write --tries 50
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations
@@ -56,6 +64,35 @@ results: $(READY)         ## write docs/RESULTS.md and the table of the README f
 
 builtin: $(READY)         ## make the built-in model anew
 	$(BIN)/python -m examples.make_builtin
+
+faults: $(READY)          ## make every write of an extraction fail once, in every way, and continue
+	PYTHONPATH=src:.:tests $(BIN)/python tests/faults/injecting.py
+
+licences: $(READY)        ## write docs/LICENCES.md from what is installed
+	$(BIN)/python -m bench.licences --write
+
+# Tools of the supply chain have an environment of their own: they are no part of what is tested.
+TOOLS  := .venv/tools
+EXTRAS := faiss onnx openvino pandas parquet plots tensorboard ray
+
+$(TOOLS)/.ready: $(READY)
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet uv==0.13.8 cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
+
+lock: $(TOOLS)/.ready     ## write requirements.lock anew: the versions installed here, with the SHA-256 of every file
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^torch==' > $(TOOLS)/installed.txt
+	$(TOOLS)/bin/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --quiet --generate-hashes \
+		--python $(BIN)/python --constraint $(TOOLS)/installed.txt --constraint constraints.txt $(PIP_FIND_LINKS:%=--find-links %) \
+		--no-emit-package torch --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file $(TOOLS)/lock.txt
+	{ sed -n '/^#/p' requirements.lock; sed '/^#/d' $(TOOLS)/lock.txt; } > $(TOOLS)/whole.txt && mv $(TOOLS)/whole.txt requirements.lock
+
+sbom: $(TOOLS)/.ready     ## write sbom.json (CycloneDX): every locked package, with its hashes
+	$(TOOLS)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --of JSON --output-file sbom.json
+
+audit: $(TOOLS)/.ready    ## look up known vulnerabilities of the locked packages; needs the network
+	$(TOOLS)/bin/pip-audit --requirement requirements.lock --disable-pip --no-deps --progress-spinner off --strict \
+		|| { echo "Either a vulnerability is listed above, or packages could not be looked up: then nothing is known about them."; exit 1; }
 
 # Installed again only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt

@@ -21,7 +21,7 @@ from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
 from mule.stage.benchmark import StageSet
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 
 NUM_CLIPS = 64
 BATCH_CLIPS = 16

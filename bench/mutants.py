@@ -2,7 +2,7 @@
 
     python -m bench.mutants                              every mutant of every room; resumes where it stopped
     python -m bench.mutants evidence objective           only these rooms
-    python -m bench.mutants --sample 200 --seed 1        a random sample
+    python -m bench.mutants --sample 70 --seed 1         a random sample of 70 from each room
     python -m bench.mutants --minutes 20 --write         stop after 20 minutes; update docs/MUTANTS.md
 
 A mutant runs against the tests of its room and `tests/paper`: first the modules that import the mutated file, then the
@@ -18,15 +18,16 @@ import fcntl
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,6 +108,22 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             mutated = _Swap(node, replacement).visit(copy.deepcopy(tree))
             source = ast.unparse(ast.fix_missing_locations(mutated)) + "\n"
             yield Mutant(str(path.relative_to(REPOSITORY)), function, change, number, source)
+
+
+def mutants_of_room(room: str) -> list[Mutant]:
+    """Every mutant of a room, file by file."""
+    files = sorted((REPOSITORY / "src" / "mule" / room).rglob("*.py"))
+    return [mutant for path in files for mutant in mutants_of(path)]
+
+
+def sampled(every: dict[str, list[Mutant]], size: int | None, seed: int) -> list[tuple[str, Mutant]]:
+    """The rooms in turn, each in an order that depends on names and seed alone: new code leaves a sample its old mutants."""
+
+    def drawn(mutant: Mutant) -> str:
+        return hashlib.sha256(f"{seed} {mutant.name}".encode()).hexdigest()
+
+    samples = [[(room, mutant) for mutant in sorted(its, key=drawn)[:size]] for room, its in every.items()]
+    return [pair for turn in zip_longest(*samples) for pair in turn if pair is not None]
 
 
 def _code(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
@@ -360,7 +377,7 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], mutants: Counter[
         "# Mutants",
         "",
         f"Made by `{command}`. A mutant is the package with one operator or number changed; it is killed if a test of its "
-        f"room or of the paper fails. Tested: {len(verdicts)} of {mutants.total()} mutants.",
+        f"room or of the paper fails. Tested: {len(verdicts)} of {mutants.total()} mutants, with the code of {_code_date()}.",
         "",
         "| room | mutants | tested | killed | survived, harmless | survived |",
         "| --- | --: | --: | --: | --: | --: |",
@@ -380,35 +397,33 @@ def page(verdicts: Sequence[Verdict], reasons: dict[str, str], mutants: Counter[
     return "\n".join(lines) + "\n"
 
 
+def _code_date() -> str:
+    """The day of the last change to the package or its tests."""
+    command = ["git", "log", "-1", "--format=%cs", "--", "src", "tests"]
+    return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
     """Run the mutants that the command asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("rooms", nargs="*", default=list(ROOMS), metavar="ROOM")
-    parser.add_argument("--sample", type=int, help="test this many mutants, drawn at random from all rooms")
+    parser.add_argument("--sample", type=int, help="test this many mutants of each room, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md")
     wanted = parser.parse_args()
-    every = [
-        (room, mutant)
-        for room in wanted.rooms
-        for path in sorted((REPOSITORY / "src" / "mule" / room).rglob("*.py"))
-        for mutant in mutants_of(path)
-    ]
-    chosen = (
-        every
-        if wanted.sample is None
-        else random.Random(wanted.seed).sample(every, min(wanted.sample, len(every)))
-    )
+    every = {room: mutants_of_room(room) for room in wanted.rooms}
+    chosen = sampled(every, wanted.sample, wanted.seed)
     verdicts = run(chosen, minutes=wanted.minutes)
     num_killed = sum(verdict.is_killed for verdict in verdicts)
+    mutants = Counter({room: len(its) for room, its in every.items()})
     print(
-        f"{num_killed} of {len(verdicts)} killed ({num_killed / max(len(verdicts), 1):.1%}); {len(every)} mutants in all"
+        f"{num_killed} of {len(verdicts)} killed ({num_killed / max(len(verdicts), 1):.1%}); "
+        f"{mutants.total()} mutants in all"
     )
     if wanted.write:
         reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
         command = " ".join(["python -m bench.mutants", *sys.argv[1:]])
-        mutants = Counter(room for room, _ in every)
         PAGE.write_text(page(verdicts, reasons, mutants, command), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Cost of a training step, as ratios: cached maps, inner steps, waiting for batches, two processes.
+"""Cost of a training step, as ratios: cached maps, inner steps, repeatable bits, waiting for batches, two processes.
 
     python -m bench.training [--small]
 
@@ -149,6 +149,18 @@ def inner_steps(runs: Runs, effort: Effort) -> None:
         print(f"  {m:<29} {1000 * step_s:>12.0f} {ratio:>15.2f} {ratio / max(m, 1):>31.2f}")
 
 
+def determinism(runs: Runs, effort: Effort) -> None:
+    rivals = {
+        word: lambda word=word: runs.times(runs.train(f"training.deterministic={word}"))
+        for word in ("true", "false")
+    }
+    measured = in_turns(rivals, max(effort.rounds, 3))
+    step_s = {word: statistics.median(times.step_s) for word, times in measured.items()}
+    print(f"\n{'training.deterministic':<31} {'ms per batch':>12} {'relative':>15}")
+    for word, each in step_s.items():
+        print(f"  {word:<29} {1000 * each:>12.0f} {each / step_s['false']:>15.3f}")
+
+
 def waiting(runs: Runs, effort: Effort) -> None:
     rivals = {
         str(workers): lambda workers=workers: runs.times(
@@ -190,7 +202,7 @@ def main() -> None:
     keep_freed_memory()  # as the command line does
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(Path(folder), effort)
-        for measure in (kept_maps, inner_steps, waiting, processes):
+        for measure in (kept_maps, inner_steps, determinism, waiting, processes):
             measure(runs, effort)
 
 

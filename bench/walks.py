@@ -3,18 +3,21 @@
     python -m bench.walks              print the table
     python -m bench.walks --write      also put the table and each walk's steps into docs/ARCHITECTURE.md
 
-Each walk is a tiny run in a process of its own, traced from the command to the function where it ends. Only
-frames of `src/mule` count; comprehensions belong to the function that contains them.
+Each walk is a tiny run in a process of its own, traced from the command to the function where it ends. The processes
+are forks of one that has imported everything, because imports are not part of a walk. Only frames of `src/mule` count;
+comprehensions belong to the function that contains them.
 """
 
 import argparse
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -189,8 +192,6 @@ def run_command(arguments: list[str]) -> None:
 
 def traced(name: str, folder: Path) -> Walk:
     """Trace one walk in this process."""
-    for module in pkgutil.walk_packages(mule.__path__, "mule."):
-        import_module(module.name)  # imports are not part of the walk
     route = routes(folder)[name]
     with Tracer(route.end) as tracer, redirect_stdout(sys.stderr):
         run_command(route.command)
@@ -203,17 +204,44 @@ def traced(name: str, folder: Path) -> Walk:
 
 def measured() -> dict[str, Walk]:
     """Trace all four walks, each in a process of its own, so that none reuses the state of another."""
-    walks: dict[str, Walk] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        subprocess.run(
-            [sys.executable, "-m", "bench.walks", "--prepare", scratch], check=True, capture_output=True
-        )
-        for name in routes(folder):
-            command = [sys.executable, "-m", "bench.walks", "--trace", name, "--in", scratch]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            walks[name] = Walk(**json.loads(done.stdout))
-    return walks
+        command = [sys.executable, "-m", "bench.walks", "--trace-in", scratch]
+        subprocess.run(command, check=True, capture_output=True)
+        return {
+            name: Walk(**json.loads((Path(scratch) / f"{name}.json").read_text()))
+            for name in routes(Path(scratch))
+        }
+
+
+def trace_each(folder: Path) -> None:
+    """Write the four walks into a folder; nothing of torch may have run in this process."""
+    for module in pkgutil.walk_packages(mule.__path__, "mule."):
+        import_module(module.name)
+    in_fork(lambda: prepare(folder))
+    for name in routes(folder):
+        in_fork(lambda name=name: _write_walk(name, folder))
+
+
+def in_fork(work: Callable[[], object]) -> None:
+    """Do the work in a fork of this process.
+
+    Raises:
+        SystemExit: the work failed.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise SystemExit("a walk could not be traced")
+
+
+def _write_walk(name: str, folder: Path) -> None:
+    (folder / f"{name}.json").write_text(json.dumps(traced(name, folder)._asdict()))
 
 
 def table(walks: dict[str, Walk]) -> str:
@@ -261,14 +289,10 @@ def main() -> None:
     """Print the table; `--write` also updates the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true", help="Also update docs/ARCHITECTURE.md.")
-    parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--trace", help=argparse.SUPPRESS)
-    parser.add_argument("--in", dest="folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--trace-in", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.prepare:
-        prepare(arguments.prepare)
-    elif arguments.trace:
-        print(json.dumps(traced(arguments.trace, arguments.folder)._asdict()))
+    if arguments.trace_in:
+        trace_each(arguments.trace_in)
     else:
         walks = measured()
         print(table(walks))

@@ -35,6 +35,7 @@ from examples.train_detector import (
 )
 from mule.core.config import experiment_toml, load_experiment
 from mule.core.files import write_file
+from mule.core.manifest import seal, write_sealed
 from mule.detection.centres import CentreDetector, centre_detector_file, read_centre_detector
 from mule.detection.detections import PERSON
 from mule.memory.files import read_memory
@@ -44,6 +45,7 @@ from mule.watching.engine.bundle import (
     EXPERIMENT,
     MEMORY,
     Bundle,
+    BundleContents,
     read_bundle,
     write_bundle,
 )
@@ -198,13 +200,14 @@ def calibrate(work: Path) -> Bundle:
                 "commit": first.card.commit or repository_commit(),
             }
         ),
-        held_out=held_out,
-        remembered=read_memory(work / "bundle" / MEMORY, model=first.card.weights_sha256),
-        thumbnails={},
+        contents=BundleContents(
+            held_out, read_memory(work / "bundle" / MEMORY, model=first.card.weights_sha256)
+        ),
     )
     shutil.copyfile(work / "bundle" / THUMBNAILS, parts / THUMBNAILS)
     shutil.copyfile(work / DETECTOR, parts / DETECTOR)
     forget_places(parts / EXPERIMENT)
+    seal(parts)
     parts.rename(out)
     return read_bundle(out)
 
@@ -258,7 +261,7 @@ def measured(bundle: Bundle, work: Path) -> dict[str, float]:
 def write_numbers(bundle: Bundle, found: dict[str, float]) -> None:
     """Write the numbers into the model's card, and print them."""
     card = bundle.card.model_copy(update={"metrics": {**bundle.card.metrics, **rounded(found)}})
-    write_file(bundle.folder / "bundle.json", card.model_dump_json(indent=2) + "\n")
+    write_sealed(bundle.folder, {"bundle.json": (card.model_dump_json(indent=2) + "\n").encode()})
     print(json.dumps(dict(card.metrics), indent=2))
 
 

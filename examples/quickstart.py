@@ -80,9 +80,9 @@ BUNDLE = """
 
 `mule bundle` puts the weights, the memory and the calibration into one folder, which you can move or copy to
 another computer. The memory holds every person
-of the training set, with a small picture to show similar people in reports. The people of the validation set
-calibrate the novelty score, which combines two signals: how little evidence the network finds for any known
-action, and how far the person is from everybody in the memory.
+of the training set, with a small picture to show similar people in reports. A person is novel who looks like
+nobody that does a known action, by the box, by the whole frame and by what the backbone's own classifier says.
+All known people of training and validation calibrate this, each compared with the people of other films.
 """
 WATCH = """
 ## 4. Watch

@@ -29,7 +29,7 @@ from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN, VAL, require_sides, sides_under_test
 from mule.memory.taught import Remembered
 from mule.memory.teaching import teach_action
-from mule.novelty.thresholds import promised_threshold
+from mule.novelty.calibration import promised_threshold
 from mule.training.build import load_run
 from mule.training.monitor import probability_order
 from mule.training.run_folder import experiment_of

@@ -17,12 +17,13 @@ settings.load_profile("mule")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def freed_memory_goes_back():
-    """Commands that tests call in this process leave its allocator alone: it is the process of thousands of other tests."""
+def commands_leave_the_process_alone():
+    """Commands that tests call here leave allocator and signals alone: it is the process of thousands of other tests."""
     from mule.cli import main
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(main, "keep_freed_memory", lambda: False)
+        patched.setattr(main, "take_sigterm_for_ctrl_c", lambda: None)
         yield
 
 

@@ -5,7 +5,7 @@ from clock_videos import clock_video
 
 from mule.data.split.splits import ClassSets, Rules, SideVideos, Split, table_digest, write_split
 from mule.data.table.reading import read_actor_table
-from mule.data.table.table import ActorTable
+from mule.data.table.table import ActorTable, ObjectTable
 from mule.data.table.writing import write_actor_table
 
 FOUR: tuple[str, ...] = ("film0", "film1", "film2", "film3")
@@ -29,6 +29,19 @@ def two_in_each_film(*, times=(0.5, 1.0)):
         np.stack([left, left * 0 + 0.2, left + 0.3, left * 0 + 0.9], axis=1),
         labels,
         tuple(str(actor) for _, _, actor in rows),
+    )
+
+
+def persons_of(table, *, moved=0.0, score=0.9):
+    """A detection on every box of a table."""
+    return ObjectTable(
+        table.videos,
+        ("person",),
+        table.video_index,
+        table.time_s,
+        table.boxes_xyxy_unit + moved,
+        np.zeros(len(table), np.int64),
+        np.full(len(table), score),
     )
 
 

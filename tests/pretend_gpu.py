@@ -4,8 +4,12 @@ Numbers are those of the CPU, so whole trainings can be compared with it. What a
 on tensors of two devices (a CPU tensor of one element is allowed, as on a GPU), and reading a tensor as an array before
 `.cpu()`. Autocast lowers products and convolutions and widens norms and softmax, as for CUDA.
 
-Torch's own fake tensors would do for passes without gradients only: without CUDA in the build, their backward pass ends the
-process, and they have no values for code that looks at some.
+Torch's own fake tensors on a CUDA device cannot take its place. In a build without CUDA (torch 2.13, CPU) they can be made,
+added and convolved, and mixed devices are found, but `.to("cuda")`, `copy_`, `nonzero` and indexing, even by an integer,
+raise "PyTorch is not linked with support for cuda devices", with and without gradients: `FakeTensorMode` replaces the device
+guard only in builds with CUDA. So no system's forward pass, validation or evaluation runs on them. The first operation on a
+weight that needs a gradient ends the process (SIGABRT). And they have no values for code that looks at some, such as the
+boxes that RoIAlign samples.
 """
 
 # pyright: reportPrivateUsage=false

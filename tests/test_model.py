@@ -12,7 +12,7 @@ from mule.model import ModelOutput, MuleModel, PooledActors, RelationModel, Scen
 from mule.relations.aco import FactoredRelations, GridRelations
 from mule.relations.maps import RelationSettings
 from mule.systems.catalogue import SYSTEMS, find_system
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 
 SMALL = RelationSettings(width=8, padding=1, is_downsampled=False, block_dropout=0.0)
 

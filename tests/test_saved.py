@@ -11,7 +11,7 @@ from mule.evidence.head import EvidenceHead
 from mule.features.backbones.slowfast import SlowFast
 from mule.memory.files import read_memory
 from mule.model import RelationModel
-from mule.systems.objectives import Debiased
+from mule.systems.design import Debiased
 from mule.training.build import build_model, load_run
 from mule.training.choosing import system_of
 from mule.watching.watch import watch

@@ -8,6 +8,7 @@ from mule.comparison.rows import Contestant
 from mule.core.config import experiment_from
 from mule.inference.judging import Judging
 from mule.training.build import LoadedRun, build_model
+from mule.training.choosing import settled
 from mule.training.data import source_clips
 
 TEST_CLIPS = 8
@@ -46,7 +47,7 @@ def tiny_experiment(root, **changes):
 
 
 def contestants(root, *systems, **changes):
-    return tuple(Contestant(name, tiny_experiment(root, system=name, **changes)) for name in systems)
+    return tuple(Contestant(name, settled(tiny_experiment(root, system=name, **changes))) for name in systems)
 
 
 def run_of_chance(experiment):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mule.features.weights.cards import find_card
     from mule.features.weights.loading import load_backbone
     from mule.metrics import OpenSetMetrics, auroc, threshold_at_false_alarm_rate
-    from mule.novelty.calibration import CalibratedScore
+    from mule.novelty.calibration import CalibratedScore, threshold_named
     from mule.novelty.combining import CombinedScore
     from mule.novelty.drift import DriftAlarm
     from mule.novelty.scores import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         positive_evidence_novelty,
         positive_log_evidence_novelty,
     )
-    from mule.novelty.thresholds import threshold_named
     from mule.objective.beta_loss import beta_loss, expected_cross_entropy
     from mule.objective.hsic import (
         biased_hsic,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from mule.objective.primal_dual import Constraint, Objective, PrimalDual
     from mule.video.reading import frames_at, read_clips
     from mule.video.sources import video_source
+    from mule.watching.measuring import evaluate_watch
     from mule.watching.watch import watch
 
 __version__ = "0.1.0"
@@ -93,7 +93,7 @@ _MODULE_OF = {
     "ClassNormalisedEvidence": "novelty.scores",
     "CalibratedScore": "novelty.calibration",
     "CombinedScore": "novelty.combining",
-    "threshold_named": "novelty.thresholds",
+    "threshold_named": "novelty.calibration",
     "DriftAlarm": "novelty.drift",
     "fused_evidence": "evidence.fusion",
     "coverage": "evaluation.coverage",
@@ -105,6 +105,7 @@ _MODULE_OF = {
     "evaluate_ava": "evaluation.ava",
     "mean_average_precision": "evaluation.mean_ap",
     "watch": "watching.watch",
+    "evaluate_watch": "watching.measuring",
     "video_source": "video.sources",
     "read_clips": "video.reading",
     "frames_at": "video.reading",

@@ -9,12 +9,12 @@
 `MuleModel` puts a backbone before it. Both treat one actor with one action and many actors with many actions alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mule.core.errors import ShapeError
@@ -29,6 +29,9 @@ from mule.features.pooling import (
     context_map,
     roi_align,
 )
+from mule.features.weights.classifier import LabelClassifier
+from mule.novelty.crossfit import CROP, FRAME, LABELS_INPUT, ROI, Inputs
+from mule.novelty.pretraining import root_probabilities
 from mule.relations.aco import SceneFeatures
 from mule.relations.remembered import MemorySpan, RememberedClip
 
@@ -61,6 +64,11 @@ class RemembersClips(Protocol):
     ) -> tuple[Float[Tensor, "actors dim"], tuple[Float[Tensor, "_actors ..."], ...]]:
         """Return one feature per actor, and for each clip what to remember of its actors, without gradients."""
         ...
+
+
+def neighbourhood(model: nn.Module) -> MemorySpan | None:
+    """Return which clips are neighbours for a model that attends to them; None for one that sees each clip alone."""
+    return next((module.span for module in model.modules() if isinstance(module, RemembersClips)), None)
 
 
 @runtime_checkable
@@ -161,12 +169,14 @@ class RelationModel(nn.Module):
         self.head = head
         self.sampling = sampling
 
-    def forward(self, features: Sequence[FeatureMaps], boxes: SceneBoxes) -> ModelOutput:
-        """Return the output for each actor. Clips of one size share a map; clips are numbered from first to last."""
-        return self.decided(self.scene(features, boxes))
+    def forward(
+        self, features: Sequence[FeatureMaps], boxes: SceneBoxes, scene: SceneFeatures | None = None
+    ) -> ModelOutput:
+        """Return the output for each actor. Clips of one size share a map; clips are numbered from first to last.
 
-    def decided(self, scene: SceneFeatures) -> ModelOutput:
-        """Return the output for each actor of a pooled scene."""
+        Several passes over the same maps and boxes may share a `scene` that was pooled once.
+        """
+        scene = self.scene(features, boxes) if scene is None else scene
         if isinstance(self.relations, RemembersClips):
             related, to_remember = self.relations.remembering(scene)
         else:
@@ -265,6 +275,51 @@ def looks_of(
         )
 
     return per_box(features, boxes.actors_xyxy_px, boxes.actor_clip_index, mean)
+
+
+def inputs_in_map(
+    last_map: Float[Tensor, "clips channels rows cols"],
+    boxes_xyxy_px: Float[Tensor, "actors 4"],
+    clip_index: Int[Tensor, " actors"],
+    *,
+    stride: int,
+) -> dict[str, Float[Tensor, "actors channels"]]:
+    """Return what one pass over the frame shows of each actor: the mean within the box, `roi`, and of the whole, `frame`.
+
+    `last_map` is the temporal mean of the backbone's last map, raw: not standardised, and without the finer map that may
+    be kept beside it (`mule.features.weights.classifier.last_channels`).
+
+    >>> seen = inputs_in_map(torch.ones(1, 8, 4, 4), torch.tensor([[0.0, 0, 40, 90]]), torch.tensor([0]), stride=32)
+    >>> {name: tuple(each.shape) for name, each in seen.items()}
+    {'roi': (1, 8), 'frame': (1, 8)}
+    """
+    inside = roi_align(last_map, boxes_xyxy_px, clip_index, stride=stride, sampling=LOOK)
+    return {ROI: inside.mean(dim=(2, 3)), FRAME: last_map.mean(dim=(2, 3))[clip_index]}
+
+
+def with_labels(
+    seen: Mapping[str, Float[Tensor, "actors channels"]],
+    classifier: LabelClassifier | None,
+    *,
+    has_box: Bool[Tensor, " actors"] | None = None,
+) -> Inputs:
+    """Add `labels`, what the backbone's own classifier says of each actor: roots of probabilities (`root_probabilities`).
+
+    It reads `roi`, or `frame` where an actor has no box, together with `crop` where there is one: logits of several views
+    are averaged, which for a linear classifier is the logit of their average. So average flips and strides first.
+
+    Args:
+        seen: features of the actors by name, raw.
+        classifier: of the backbone; None adds nothing.
+        has_box: which actors have a box of their own; None if all have.
+    """
+    if classifier is None:
+        return dict(seen)
+    view = seen[FRAME] if ROI not in seen else seen[ROI]
+    if has_box is not None and ROI in seen:
+        view = torch.where(has_box[:, None], view, seen[FRAME])
+    views = [view, *(seen[name] for name in (CROP,) if name in seen)]
+    return {**seen, LABELS_INPUT: root_probabilities(classifier(torch.stack(views).mean(dim=0)))}
 
 
 class MuleModel(nn.Module):

@@ -94,10 +94,8 @@ def test_a_command_that_was_killed_continues_and_writes_the_same(place, still):
     whole = [path.read_bytes() for path in files]
     for path in files:
         path.unlink()
-    still.num_calls, still.breaks_at = 0, 3
-    outcome = mule(*arguments(place))
-    assert outcome.exit_code == 2
-    assert "the detector broke" in outcome.output
+    still.num_calls, still.breaks_at, still.error = 0, 3, KeyboardInterrupt()
+    assert mule(*arguments(place)).exit_code == 130
     assert not any(path.exists() for path in files)
     still.breaks_at, still.num_calls = None, 0
     outcome = mule(*arguments(place))
@@ -106,6 +104,16 @@ def test_a_command_that_was_killed_continues_and_writes_the_same(place, still):
     assert still.num_calls == 1
     assert [path.read_bytes() for path in files] == whole
     assert not (place / "persons.csv.partial").exists()
+
+
+def test_a_video_that_breaks_the_detector_is_left_out_and_the_others_are_written(place, still):
+    still.breaks_at = 2
+    outcome = mule(*arguments(place))
+    assert outcome.exit_code == 2
+    assert "the detector broke" in outcome.stderr
+    assert "3 items: " in outcome.stdout
+    assert "1 damaged (" in outcome.stdout
+    assert (place / "persons.csv").exists()
 
 
 def test_ctrl_c_says_how_to_continue(place, still):

@@ -84,7 +84,7 @@ def test_one_video_that_fails_does_not_stop_the_others(tmp_path, folder):
     errors = outcome.stderr.splitlines()
     assert "clip1.mp4: a video must hold frames" in errors[0]
     assert "absent.mp4" in errors[1]
-    assert errors[2:] == ["mule: 2 of 4 videos failed."]
+    assert errors[2].startswith("mule: 4 items: 2 done; 2 damaged (")
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
@@ -112,12 +112,13 @@ def test_damage_in_a_video_is_reported(tmp_path):
 
 
 @pytest.mark.usefixtures("requested")
-def test_a_place_that_cannot_be_written_ends_the_run(tmp_path, folder):
+def test_a_place_that_cannot_be_written_is_told_of_every_video(tmp_path, folder):
     (tmp_path / "out").write_text("a file")
     outcome = extract(folder, "--out", tmp_path / "out")
     assert outcome.exit_code == 2
     assert "the folder cannot be made" in outcome.stderr
-    assert outcome.stderr.count("mule: ") == 1
+    assert outcome.stderr.count("the folder cannot be made") == 2
+    assert "2 items: 2 failed" in outcome.stderr
 
 
 @pytest.mark.usefixtures("requested")

@@ -89,6 +89,7 @@ def test_the_list_of_weights_fits_80_columns():
         ("watch", "none.mp4", "--model", "builtin"),
         ("compare", "none.toml"),
         ("evaluate", "run", "none"),
+        ("evaluate", "watch", "none", "--truth", "none.csv"),
         ("features", "of", "none.toml"),
         ("data", "check", "none.csv"),
     ],

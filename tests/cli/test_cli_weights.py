@@ -163,7 +163,7 @@ def test_pull_finds_what_is_on_disk_and_says_its_checksum(tmp_path):
     outcome = mule("pull", "pytorchvideo_x3d_xs", "--folder", tmp_path)
     assert outcome.exit_code == 0
     assert f"{tmp_path / 'pytorchvideo_x3d_xs.pyth'}: was there. sha256 ba7816bf" in outcome.stdout
-    assert outcome.stdout.endswith("no checksum is published to compare it with.\n")
+    assert outcome.stdout.endswith("no checksum is published to compare it with; noted as first used.\n")
     assert outcome.stderr == ""
 
 

@@ -56,10 +56,10 @@ def test_a_sound_table_is_summed_up_in_a_line(table, videos):
 
 def test_an_action_that_may_be_misspelt_is_a_warning_not_a_problem(tmp_path):
     rows = [f"film,{time},,,,,punch,a" for time in range(12)]
-    path = written(tmp_path / "t.csv", *rows, "film,12,,,,,pnch,a", "film,13,,,,,kick,a")
+    path = written(tmp_path / "t.csv", *rows, "film,12,,,,,pnuch,a", "film,13,,,,,kick,a")
     outcome = run("check", path)
     assert outcome.exit_code == 0
-    assert outcome.stderr == f"{path}: warning: 'pnch' occurs once; did you mean 'punch' (12 rows)?\n"
+    assert outcome.stderr == f"{path}: warning: 'pnuch' occurs once; did you mean 'punch' (12 rows)?\n"
     few = written(tmp_path / "few.csv", *rows[:9], "film,12,,,,,pnch,a")
     assert run("check", few).stderr == ""
 

@@ -255,7 +255,7 @@ def test_a_validation_side_too_small_to_calibrate_on_is_noted(tmp_path, clips, i
     assert outcome.exit_code == 0, outcome.stderr
     report = json.loads(made.with_suffix(".report.json").read_text())
     num_val = sum(report["sides"]["val"]["used"].values())
-    note = f"Validation has {num_val} known actors; `mule bundle` needs at least 20 to calibrate"
+    note = f"Validation has {num_val} known actors; without a frozen backbone, `mule bundle` needs at least 20 to calibrate"
     assert any(note in each for each in report["notes"]) != is_enough
     assert (num_val >= ENOUGH_TO_CALIBRATE) == is_enough
 

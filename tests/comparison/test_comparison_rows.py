@@ -20,6 +20,7 @@ from mule.comparison.rows import (
 )
 from mule.core.config import ConfigError
 from mule.core.errors import MuleError
+from mule.core.locks import FolderInUseError, only_writer
 from mule.core.settings import StageData
 from mule.evaluation.outcomes import Trial
 
@@ -59,6 +60,14 @@ def test_finished_rows_are_left_alone(asked, done, monkeypatch):
     assert again.findings is not None
     assert done.findings is not None
     assert [each.results for each in again.findings.rows] == [each.results for each in done.findings.rows]
+
+
+def test_a_second_comparison_in_one_folder_is_refused(asked, done):  # noqa: ARG001 - it is there
+    with (
+        only_writer(asked.out),
+        pytest.raises(FolderInUseError, match=r"only one process may write here at a time; process \d+"),
+    ):
+        run_comparison(asked, watch=watched_by_nobody, noted=silent)
 
 
 def test_a_changed_experiment_is_refused_with_what_has_changed(asked, done, root):  # noqa: ARG001 - it is there

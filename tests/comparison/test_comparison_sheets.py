@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tiny_rows import JUDGING, contestants
 
 from mule.comparison.figures import write_figures, write_pictures
 from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
+from mule.comparison.paper_tables import paper_table
 from mule.comparison.sheets import (
     drawn_difference,
     drawn_differences,
@@ -205,6 +207,18 @@ def test_the_page_says_what_was_run_and_what_the_numbers_are_not(findings, tmp_p
     assert len(copies) == len(figures)
     assert all((tmp_path / name).is_file() for name in copies)
     assert JUDGING.convention in text
+
+
+@pytest.mark.parametrize(("experiment", "is_the_papers"), [("ava", True), ("stage", False)])
+def test_the_page_of_a_paper_table_says_which_and_denies_it_on_other_data(
+    findings, tmp_path, experiment, is_the_papers
+):
+    tables = all_tables(findings, resamples=20)
+    facts = replace(TOLD, table=paper_table(1, experiment=Path(experiment)))
+    write_results_page(findings, tmp_path / "results.md", figures=[], facts=facts, tables=tables)
+    text = (tmp_path / "results.md").read_text()
+    assert ("rows of Table 1 of the paper" in text) == is_the_papers
+    assert ("not the paper's AVA and Charades tables" in text) != is_the_papers
 
 
 def test_where_nobody_is_novel_recognition_alone_is_compared(findings, tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from mule.comparison.checks import control_without_pixels
 from mule.core.errors import NotFinite, TooFewActors
@@ -35,6 +36,7 @@ def test_distances_are_those_of_a_slow_search_in_standard_deviations():
     ]  # fmt: skip
     control = control_without_pixels(training, tested, is_novel)
     np.testing.assert_allclose(control, slow, rtol=1e-12)
+    assert auroc(control, is_novel) == pytest.approx(roc_auc_score(is_novel, slow))
 
 
 def test_units_do_not_matter():

@@ -32,11 +32,12 @@ class ClockDetector:
     def __init__(self):
         self.num_frames_by_call = []
         self.fails_at_call: int | None = None
+        self.failure: BaseException = DetectorError("the detector broke.")
 
     def __call__(self, frames):
         self.num_frames_by_call.append(len(frames))
         if len(self.num_frames_by_call) == self.fails_at_call:
-            raise DetectorError("the detector broke.")
+            raise self.failure
         return concatenate([self._one(frame) for frame in frames])
 
     def _one(self, frame):
@@ -138,14 +139,30 @@ def test_key_times_after_the_end_are_kept_apart_and_empty_frames_are_known(folde
 def test_interrupted_and_repeated_is_uninterrupted(folder, tmp_path, fails_at_call):
     whole = searched(folder, tmp_path / "whole", ClockDetector()).videos  # 2 + 1 + 1 calls
     broken, repeated = ClockDetector(), ClockDetector()
-    broken.fails_at_call = fails_at_call
-    with pytest.raises(DetectorError, match="broke"):
+    broken.fails_at_call, broken.failure = fails_at_call, KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
         searched(folder, tmp_path, broken)
     found = searched(folder, tmp_path, repeated).videos
     assert rows_of(persons_in(found)) == rows_of(persons_in(whole))
     assert rows_of(objects_in(found)) == rows_of(objects_in(whole))
     num_finished = {1: 0, 2: 0, 3: 4, 4: 5}[fails_at_call]  # frames of videos that were finished
     assert sum(repeated.num_frames_by_call) == 7 - num_finished
+
+
+@pytest.mark.parametrize(("fails_at_call", "video"), [(1, "a"), (2, "a"), (3, "b"), (4, "c")])
+def test_a_video_at_which_the_detector_breaks_is_named_and_tried_again(
+    folder, tmp_path, fails_at_call, video
+):
+    whole = searched(folder, tmp_path / "whole", ClockDetector()).videos
+    broken, repeated = ClockDetector(), ClockDetector()
+    broken.fails_at_call = fails_at_call
+    found = searched(folder, tmp_path, broken)
+    assert found.unreadable == {video: "the detector broke."}
+    assert {each.video for each in found.videos} == set(TIMES) - {video}
+    found = searched(folder, tmp_path, repeated).videos
+    assert rows_of(persons_in(found)) == rows_of(persons_in(whole))
+    assert rows_of(objects_in(found)) == rows_of(objects_in(whole))
+    assert sum(repeated.num_frames_by_call) == len(TIMES[video])
 
 
 def test_a_line_that_was_cut_off_is_looked_at_again(folder, tmp_path):

@@ -1,10 +1,14 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_tables import BOX, NAN, table_of
 from strategies import unchecked
 
 from mule.core.errors import NotFinite, RangeError, ShapeError
-from mule.data.table.table import ActorTable, ObjectTable
+from mule.data.table.table import ActorTable, ObjectTable, edits, likely_misspellings
 
 
 def test_a_table_without_rows_has_no_clips():
@@ -12,6 +16,39 @@ def test_a_table_without_rows_has_no_clips():
     first, clip = table.clips()
     assert (len(table), len(first), len(clip)) == (0, 0, 0)
     assert table.labels_of(["walk"]).shape == (0, 1)
+
+
+WORDS = st.text("abcd", max_size=6)
+
+
+def longest_common(first, second):
+    """The letters of the longest common subsequence, by all subsequences."""
+    parts = {part for n in range(len(first) + 1) for part in combinations(first, n)}
+    return max(len(part) for part in parts if part in set(combinations(second, len(part))))
+
+
+@given(WORDS, WORDS)
+def test_edits_are_symmetric_and_without_swaps_those_of_the_longest_common_subsequence(first, second):
+    swapless = len(first) + len(second) - 2 * longest_common(first, second)
+    assert edits(first, second) == edits(second, first) <= swapless
+    if not {first[at : at + 2] for at in range(len(first) - 1)} & {
+        second[at : at + 2][::-1] for at in range(len(second) - 1)
+    }:
+        assert edits(first, second) == swapless
+
+
+@given(st.text("abcdefgh", min_size=4, max_size=12), st.data())
+def test_one_letter_added_lost_or_swapped_is_taken_for_a_misspelling(name, data):
+    at = data.draw(st.integers(0, len(name) - 2))
+    swapped = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+    for slip in (name[:at] + name[at + 1 :], f"{name[:at]}z{name[at:]}", swapped):
+        if slip != name:
+            (warning,) = likely_misspellings({name: 20, slip: 1})
+            assert f"did you mean {name!r}" in warning
+
+
+def test_one_letter_replaced_in_a_short_name_is_another_action():
+    assert likely_misspellings({"walk": 200, "talk": 1, "sit": 200, "hit": 2}) == []
 
 
 def test_a_row_speaks_of_a_place_a_frame_or_a_whole_video():

@@ -1,5 +1,6 @@
 """Clips of videos show the frames of their windows, with the actors, labels and objects of their rows."""
 
+import math
 import pickle
 from dataclasses import replace
 from fractions import Fraction
@@ -188,6 +189,59 @@ def test_damage_on_the_way_to_a_clip_is_counted(tmp_path):
 def test_settings_out_of_range_are_refused():
     with pytest.raises(RangeError, match="num_views must be at least 1"):
         ClipReading(num_views=0)
+    with pytest.raises(RangeError, match="num_crops must be at least 1"):
+        ClipReading(num_crops=0)
+
+
+def person_in_square(box, size, corner, side):
+    """One box of a frame in fractions of a square, coordinate by coordinate; None where no pixel of it is seen."""
+    low, high = [], []
+    for axis in (0, 1):
+        first, last = (box[axis + end] * size[axis] - corner[axis] for end in (0, 2))
+        if min(last, side - 1) <= max(first, 0):
+            return None
+        low.append(max(first, 0) / side)
+        high.append(min(last, side) / side)
+    return low + high
+
+
+@pytest.mark.parametrize("num_crops", [1, 2, 3, 4])
+@pytest.mark.parametrize("is_tall", [False, True])
+def test_each_view_of_a_whole_video_is_seen_in_squares_with_the_persons_in_them(tmp_path, num_crops, is_tall):
+    rows, cols = (46, 32) if is_tall else (32, 46)
+    path = render(tmp_path / "odd.mp4", 30, size=(rows, cols))
+    people = [[0.0, 0.0, 0.2, 0.2], [0.4, 0.4, 0.6, 0.6], [0.85, 0.85, 1.0, 1.0], [0.0, 0.0, 0.01, 0.01]]
+    zeros = np.zeros(4, dtype=np.int64)
+    table = ObjectTable(("a",), ("person",), zeros, np.full(4, 0.3), np.array(people), zeros, np.ones(4))
+    reading = replace(READING, num_views=2, num_crops=num_crops)
+    clips = made_clips({"a": path}, WHOLE[:1], reading, persons=ClipObjects(table, most=9))
+    windows = spread_windows(30, 2, SHAPE, RATE)
+    assert len(clips) == 2 * num_crops
+    position, counts = 0, []
+    for window in windows:
+        whole = frames_of(path, window)
+        holds_persons = window is windows[0]  # the later one begins after them
+        for number in range(num_crops):
+            share = Fraction(1, 2) if num_crops == 1 else Fraction(number, num_crops - 1)
+            start = math.ceil(share * 14)
+            left, top = (0, start) if is_tall else (start, 0)
+            sample = clips.drawn(position, torch.Generator())
+            assert torch.equal(sample.frames, whole[:, :, top : top + 32, left : left + 32])
+            assert sample.name == ("a", float(window.key_time_s))
+            found = [person_in_square(box, (cols, rows), (left, top), 32) for box in people]
+            seen = [box for box in found if box is not None and holds_persons] or [[0, 0, 1, 1]]
+            counts.append(len(seen) if holds_persons else 0)
+            np.testing.assert_allclose(sample.actor_boxes_xyxy_unit, seen, atol=1e-6)
+            assert sample.labels.tolist() == [[True, False]] * len(seen)
+            assert len(WholeView()(sample, torch.Generator()).actor_boxes_xyxy_px) == len(seen)
+            position += 1
+    assert max(counts) >= 1 + (num_crops > 1)
+
+
+def test_clips_around_a_time_are_never_cut_to_squares(videos):
+    clips = made_clips(videos, reading=replace(READING, num_crops=3))
+    assert len(clips) == 3
+    assert clips[1].frames.shape[2:] == (32, 48)
 
 
 def persons_at(times, video="a"):

@@ -12,12 +12,11 @@ from mule.detection.boxes import (
     has_area,
     iou_matrix,
     nms,
-    px_from_unit,
-    unit_from_px,
     xywh_from_xyxy,
     xyxy_from_cxcywh,
     xyxy_from_xywh,
 )
+from mule.video.transforms import px_from_unit, unit_from_px
 
 SIZES = [0, 1, 2, 30, 150]
 

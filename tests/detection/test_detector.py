@@ -250,7 +250,7 @@ def test_a_file_that_is_missing_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("shape", [(1, 3, 60, 64), (1, 1, SIDE, SIDE), (1, 3, SIDE), (4, 3, SIDE, SIDE)])
 def test_a_network_that_takes_no_such_image_is_refused(network, shape):
-    with pytest.raises(DetectorError, match="multiples of 32; got"):
+    with pytest.raises(DetectorError, match="multiples of 32, at most 4096; got"):
         detector(network(shape=shape))
 
 

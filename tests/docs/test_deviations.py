@@ -21,6 +21,8 @@ OTHERS = [
     "relations=factored",
     "objective.reduction=sum",
     'data.test_boxes="true"',
+    "training.batch_clips=16",
+    "data.stride_frames=5",
 ]
 """An experiment in which no restored value is the default."""
 
@@ -55,6 +57,10 @@ def built(*settings):
         "constraints": build_constraints(system, experiment),
         "person_labels": data.person_labels,
         "test_boxes": data.test_boxes,
+        "stride_frames": data.stride_frames,
+        "split": data.split,
+        "train_novel": data.train_novel,
+        "batch_clips": experiment.training.batch_clips,
         "from_chance": experiment.backbone.from_chance,
     }
 
@@ -73,10 +79,14 @@ def test_the_page_names_a_setting_for_all_that_training_can_restore():
         35,
         37,
         42,
+        44,
         57,
         59,
         61,
         63,
+        66,
+        67,
+        69,
     }
 
 

@@ -15,7 +15,7 @@ from mule.features.backbones.x3d import X3D
 from mule.features.weights.cards import find_card
 from mule.model import RelationModel
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.objectives import Debiased
+from mule.systems.design import Debiased
 from mule.training.build import build_model
 from mule.training.choosing import inner_steps_of, load_for_training, system_of
 

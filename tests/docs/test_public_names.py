@@ -71,6 +71,16 @@ def test_a_name_has_one_meaning():
     assert not twice, f"defined in more than one module; rename, or share one definition: {twice}"
 
 
+def test_no_test_module_imports_another():
+    """What tests share lies in modules of its own, so that one can be moved or deleted without the others."""
+    root = Path(__file__).parents[2]
+    for path in (*root.glob("tests/**/*.py"), *root.glob("studies/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else named
+            assert not any(each.split(".")[-1].startswith("test_") for each in modules), path
+
+
 def test_star_import_and_completion_offer_the_same_names():
     assert set(mule.__all__) == set(dir(mule))
     assert {"Model", "metrics", "OpenSetMetrics", "watch"} <= set(mule.__all__)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from seeded_weights import seeded_clip
 
+from mule.core.errors import RangeError
 from mule.features.backbones.csn import CSN, DepthwiseBottleneck
 
 
@@ -16,6 +17,11 @@ def on_meta(*arguments, **options):
 def test_sizes_are_the_published_ones(depth, millions):
     model = on_meta(depth, num_classes=400)
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == millions
+
+
+def test_a_depth_that_is_not_known_is_refused():
+    with pytest.raises(RangeError, match=r"depth must be one of 26, 101, 152; got 50\."):
+        on_meta(50)
 
 
 @pytest.mark.parametrize(("options", "stride"), [({}, 32), ({"res5_stride": 1}, 16)])

@@ -10,7 +10,7 @@ from mule.core.settings import TableData
 from mule.features.backbones.i3d import I3D
 from mule.features.weights.cards import find_card
 from mule.model import KeptMaps
-from mule.systems.sizes import SIZES
+from mule.systems.design import SIZES
 from mule.training.maps import as_seen
 
 

@@ -1,6 +1,7 @@
 """A pulled file is whole, checked and in its place, or there is no file of that name and a sentence says why."""
 
 import hashlib
+import json
 import os
 import threading
 from dataclasses import dataclass
@@ -93,7 +94,37 @@ def test_a_file_is_fetched_whole_and_found_again_without_asking(publisher, tmp_p
     again = pull(Card(publisher.address, hash_prefix=SHA256[:8]), folder, offline=True)
     assert (again.sha256, again.is_checked, again.was_there) == (SHA256, True, True)
     assert publisher.num_requests == 1
-    assert names_in(folder) == ["some_weights.pth"]
+    assert names_in(folder) == ["pins.json", "some_weights.pth"]
+
+
+@pytest.mark.parametrize("known", [{}, {"hash_prefix": SHA256[:8]}])
+def test_what_the_publisher_does_not_vouch_for_must_stay_what_was_first_used(publisher, tmp_path, known):
+    card = Card(publisher.address, **known)
+    assert pull(card, tmp_path).is_first_use
+    assert not pull(card, tmp_path).is_first_use
+    pins = json.loads((tmp_path / "pins.json").read_text())
+    assert pins == {"some_weights": SHA256}
+    (tmp_path / "some_weights.pth").unlink()
+    publisher.content = CONTENT[::-1]
+    with pytest.raises(DownloadError, match=rf"first used here, with SHA-256 {SHA256}|must begin with"):
+        pull(card, tmp_path)
+    assert names_in(tmp_path) == ["pins.json"]
+    (tmp_path / "pins.json").write_text("{")
+    with pytest.raises(DownloadError, match=r"pins\.json: must hold a checksum for each name"):
+        pull(Card(publisher.address), tmp_path)
+
+
+def test_a_whole_published_checksum_needs_no_note(publisher, tmp_path):
+    assert not pull(Card(publisher.address, sha256=SHA256), tmp_path).is_first_use
+    assert names_in(tmp_path) == ["some_weights.pth"]
+
+
+@pytest.mark.parametrize("name", ["../weights", "a/b", "a\\b", "", ".hidden", "a\0b"])
+def test_a_name_that_could_lead_out_of_the_folder_is_refused(publisher, tmp_path, name):
+    with pytest.raises(DownloadError, match="must be plain file names, without separators"):
+        pull(Card(publisher.address, name=name), tmp_path / "here")
+    assert publisher.num_requests == 0
+    assert names_in(tmp_path) == []
 
 
 def test_progress_rises_to_the_whole(publisher, tmp_path):

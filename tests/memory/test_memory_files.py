@@ -80,9 +80,9 @@ def rewritten(path, *, card=None, tensors=None):
         old_card = json.loads(file.metadata()["card"])
         old = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     new = {**old, **(tensors or {})}
-    digest = files._digest(new)  # pyright: ignore[reportPrivateUsage]
+    digest = files.tensors_digest(new)
     words = {**old_card, "tensors_sha256": digest, **(card or {})}
-    words["card_sha256"] = files._card_digest(words)  # pyright: ignore[reportPrivateUsage]
+    words["card_sha256"] = files.card_digest(words)
     path.write_bytes(safetensors.torch.save(new, {"card": json.dumps(words)}))
 
 

@@ -9,8 +9,9 @@ from torch import nn
 
 from mule.core.errors import RangeError, ShapeError
 from mule.data.batches.samples import ClipName
+from mule.model import neighbourhood
 from mule.relations.remembered import MemorySpan
-from mule.rivals.networks.clip_memory import ClipMemory, memory_for
+from mule.rivals.networks.clip_memory import ClipMemory
 
 CPU = torch.device("cpu")
 SPAN = MemorySpan(seconds=3, actors_per_clip=2)
@@ -117,4 +118,4 @@ def test_bad_memories_are_refused():
 
 
 def test_a_network_that_sees_each_clip_alone_has_no_memory():
-    assert memory_for(nn.Sequential(nn.Linear(2, 2))) is None
+    assert neighbourhood(nn.Sequential(nn.Linear(2, 2))) is None

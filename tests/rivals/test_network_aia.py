@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from scenes import generator, scene_of
 
-from mule.rivals.networks.aia import AiaRelations, InteractionBlock
+from mule.rivals.networks.aia import AiaRelations, AiaSettings, InteractionBlock
 
 STRUCTURES = ("serial", "dense_serial", "parallel")
 
@@ -31,14 +31,14 @@ def test_a_block_is_attention_over_the_actors_own_clip():
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_fresh_network_does_not_interact_yet(structure):
     torch.manual_seed(0)
-    aia = AiaRelations(10, width=8, structure=structure).eval()
+    aia = AiaRelations(10, AiaSettings(width=8, structure=structure)).eval()
     crowded, alone = scene_of([0, 0, 0], [0, 0], num_clips=1), scene_of([0, 0, 0], [], num_clips=1)
     torch.testing.assert_close(aia(crowded), aia(alone))
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_clip_does_not_depend_on_the_rest_of_the_batch(structure):
-    aia = stirred(AiaRelations(10, width=8, structure=structure))
+    aia = stirred(AiaRelations(10, AiaSettings(width=8, structure=structure)))
     both = scene_of([0, 0, 1], [0, 1], num_clips=2)
     first = type(both)(
         both.context[:1],
@@ -51,7 +51,7 @@ def test_a_clip_does_not_depend_on_the_rest_of_the_batch(structure):
 
 
 def test_serial_blocks_ask_with_the_answer_of_the_one_before():
-    aia = stirred(AiaRelations(10, width=8, structure="serial"))
+    aia = stirred(AiaRelations(10, AiaSettings(width=8, structure="serial")))
     scene = scene_of([0, 0], [0], num_clips=1)
     near = torch.ones(2, 2, dtype=torch.bool)
     x = aia.reduce_query(scene.actors)
@@ -63,11 +63,11 @@ def test_serial_blocks_ask_with_the_answer_of_the_one_before():
 
 
 def test_dense_serial_starts_out_as_serial():
-    dense = stirred(AiaRelations(10, width=8, structure="dense_serial"))
-    fresh = AiaRelations(10, width=8, structure="dense_serial")
+    dense = stirred(AiaRelations(10, AiaSettings(width=8, structure="dense_serial")))
+    fresh = AiaRelations(10, AiaSettings(width=8, structure="dense_serial"))
     for ours, start in zip(dense.mixture, fresh.mixture, strict=True):
         ours.data.copy_(start)
-    serial = AiaRelations(10, width=8, structure="serial").eval()
+    serial = AiaRelations(10, AiaSettings(width=8, structure="serial")).eval()
     serial.load_state_dict({k: v for k, v in dense.state_dict().items() if not k.startswith("mixture")})
     scene = scene_of([0, 0, 1], [0, 1], num_clips=2)
     torch.testing.assert_close(dense(scene), serial(scene), rtol=1e-2, atol=1e-3)
@@ -75,5 +75,5 @@ def test_dense_serial_starts_out_as_serial():
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_nobody_gives_no_rows(structure):
-    aia = AiaRelations(10, width=8, structure=structure).eval()
+    aia = AiaRelations(10, AiaSettings(width=8, structure=structure)).eval()
     assert aia(scene_of([], [], num_clips=1)).shape == (0, 8)

@@ -9,6 +9,7 @@ from scenes import generator, scene_of
 
 from mule.core.errors import RangeError, ShapeError
 from mule.relations.remembered import RememberedClip
+from mule.rivals.networks.aia import AiaSettings
 from mule.rivals.networks.aia_memory import AiaMemoryRelations
 
 STRUCTURES = ("serial", "dense_serial", "parallel")
@@ -17,7 +18,7 @@ CHANNELS, WIDTH = 10, 8
 
 def stirred(structure):
     """A network with every parameter drawn at random: new blocks end in zeros, which would hide mistakes."""
-    aia = AiaMemoryRelations(CHANNELS, width=WIDTH, structure=structure)
+    aia = AiaMemoryRelations(CHANNELS, AiaSettings(width=WIDTH, structure=structure))
     g = generator(4)
     for parameter in aia.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=g) * 0.3)
@@ -124,7 +125,7 @@ def test_blocks_have_the_published_number_of_parameters():
 
 def test_a_fresh_network_is_told_nothing_yet():
     torch.manual_seed(0)
-    aia = AiaMemoryRelations(CHANNELS, width=WIDTH).eval()
+    aia = AiaMemoryRelations(CHANNELS, AiaSettings(width=WIDTH)).eval()
     scene = scene_of([0, 0], [0], num_clips=1)
     torch.testing.assert_close(aia(with_neighbours(scene)), aia(scene))
 

@@ -16,7 +16,7 @@ from mule.features.weights.loading import load_backbone
 from mule.model import MuleModel, SceneBoxes
 from mule.runtime.exported import running_model
 from mule.systems.catalogue import find_system
-from mule.systems.sizes import small_sizes
+from mule.systems.design import small_sizes
 
 TARGETS = [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule[{name}]"))

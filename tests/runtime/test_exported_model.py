@@ -23,7 +23,7 @@ from mule.runtime.graphs import deciding, digest_of, graphs_of
 from mule.runtime.openvino import ContextMaps, RuntimeMissing
 from mule.runtime.running import SCENES, ParityError, share_of_largest
 from mule.systems.catalogue import find_system
-from mule.systems.sizes import Sizes
+from mule.systems.design import Sizes
 
 STRIDE, CHANNELS, SIZE, MAP = 8, 6, (2, 40, 56), (5, 7)
 TARGETS = [

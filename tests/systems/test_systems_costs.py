@@ -6,7 +6,7 @@ from mule.features.backbones.slowfast import SlowFast
 from mule.model import MuleModel
 from mule.systems.catalogue import SYSTEMS
 from mule.systems.costs import backbone_costs, system_costs
-from mule.systems.sizes import Sizes
+from mule.systems.design import Sizes
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from mule.model import MuleModel, SceneBoxes
 from mule.objective.primal_dual import PrimalDual
 from mule.stage.benchmark import StageSet
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 
 NUM_CLIPS = 8
 SIZE = (48, 64)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from mule.inference.score_rules import EvidenceRule
 from mule.model import ModelOutput
 from mule.objective.hsic import biased_hsic, rbf_kernel, unbiased_hsic
 from mule.systems.catalogue import find_system
-from mule.systems.objectives import Debiased, Fitted, LossReduction, ObjectiveOptions
-from mule.systems.sizes import HeadOptions, tiny_sizes
+from mule.systems.design import Debiased, Fitted, HeadOptions, LossReduction, ObjectiveOptions, tiny_sizes
+from mule.training.choosing import load_for_training, settled, system_of
 
 NUM_ACTORS, NUM_CLASSES, NUM_CLIPS = 12, 3, 5
 
@@ -56,6 +57,27 @@ def test_reductions_are_sums_and_means_over_actors_and_classes(output, targets):
         scale = {"sum": 1, "mean": NUM_ACTORS, "class_mean": NUM_ACTORS * NUM_CLASSES}[reduction]
         whole = Debiased().altered(ObjectiveOptions(reduction="sum"))(output, targets, 0.0).loss
         assert (beta * scale).item() == pytest.approx(whole.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("part", ["", "-without-aco-r", "-without-beta-enn", "-without-m-edc"])
+def test_training_of_the_paper_as_printed_sums_its_loss_and_has_a_base_rate_of_one(output, targets, part):
+    literal, default = (
+        system_of(load_for_training(Path("stage"), [], f"{name}{part}")) for name in ("mule-literal", "mule")
+    )
+    summed, mean = (each.objective(output, targets, 0.0) for each in (literal, default))
+    assert summed.loss.item() == pytest.approx(NUM_ACTORS * mean.loss.item(), rel=1e-5)
+    assert summed.constraints == mean.constraints
+    assert (literal.base_rate, default.base_rate) == (1.0, 0.5)
+
+
+def test_an_experiment_may_set_what_the_paper_prints_otherwise(output, targets):
+    settings = ["objective.reduction=mean", "evidence.base_rate=0.5"]
+    experiment = load_for_training(Path("stage"), settings, "mule-literal")
+    system = system_of(experiment)
+    mean = system_of(load_for_training(Path("stage"), [], "mule")).objective(output, targets, 0.0)
+    assert system.objective(output, targets, 0.0).loss.item() == pytest.approx(mean.loss.item())
+    assert system.base_rate == 0.5
+    assert settled(experiment) == experiment
 
 
 def dependence(output, targets, **options):

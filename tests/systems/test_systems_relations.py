@@ -8,7 +8,7 @@ from mule.model import PooledActors
 from mule.relations.aco import FactoredRelations, GridRelations
 from mule.rivals.networks.acar import AcarRelations
 from mule.systems.catalogue import find_system
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 
 FORMS = {"grid": GridRelations, "factored": FactoredRelations}
 

@@ -8,7 +8,7 @@ from mule.evidence.head import EvidenceHead
 from mule.features.pooling import FeatureMaps
 from mule.model import RelationModel, SceneBoxes
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 
 NUM_CLASSES, CHANNELS = 3, 8
 

@@ -1,6 +1,6 @@
 """Trainings that are killed and resumed; run as a program, because it forks.
 
-    killed_training.py FOLDER NUM_MOMENTS SEED NUM_WORKERS NUM_THREADS
+    killed_training.py FOLDER NUM_MOMENTS SEED,NUM_WORKERS,NUM_THREADS …
 
 A moment is a line of the modules under test, in every second trial of those that write files: a tracer counts them and
 ends the process with SIGKILL, first in a new run, then once more after it was resumed. What became of each is printed as
@@ -32,7 +32,7 @@ WRITING = {module.__file__ for module in (checkpoint, curves, run_record)}
 ALL = WRITING | {module.__file__ for module in (build, loading, loop, primal_dual, step)}
 
 
-def train(root, run_dir, num_workers, num_threads):
+def train(root, num_workers, num_threads, run_dir):
     torch.set_num_threads(num_threads)  # in the fork: threads of the parent would not live in it
     wanted = tiny_experiment(root, loading__workers=num_workers, training__average_decay=0.9)
     build.run_experiment(wanted, run_dir, listener=Silence(), resumes=True)
@@ -69,17 +69,23 @@ def child(work):
 
 def killed_at(moment, work, modules, log):
     """Does the work until the moment comes."""
-    seen = 0
+    seen, own = 0, []
 
     def on_line(frame):
         nonlocal seen
+        if os.getpid() != own[0]:  # a worker, forked with the tracer
+            return
         seen += 1
         if seen == moment:
             place = f"{Path(frame.f_code.co_filename).stem}:{frame.f_lineno}"
             log.write_text(place)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return child(lambda: traced(work, modules, on_line))
+    def run():
+        own.append(os.getpid())
+        traced(work, modules, on_line)
+
+    return child(run)
 
 
 def counted(work, log):
@@ -94,13 +100,19 @@ def counted(work, log):
     return json.loads(log.read_text())
 
 
-def main(folder, num_trials, seed, num_workers, num_threads):
+def main(folder, num_trials, *settings):
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)])  # brings in the rest of torch, once for all forks
-    log, alone = folder / "log", folder / "alone"
+    for number, (seed, num_workers, num_threads) in enumerate(settings):
+        place = folder / str(number)
+        place.mkdir()
+        training = partial(partial, train, folder / "stage", num_workers, num_threads)
+        tried(place, training, num_trials, seed)
 
-    def training(run_dir):
-        return partial(train, folder / "stage", run_dir, num_workers, num_threads)
+
+def tried(folder, training, num_trials, seed):
+    """Prints what became of each trial with one setting."""
+    log, alone = folder / "log", folder / "alone"
 
     num_moments = counted(training(alone), log)
     draw = random.Random(seed)
@@ -123,4 +135,4 @@ def main(folder, num_trials, seed, num_workers, num_threads):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *(tuple(map(int, each.split(","))) for each in sys.argv[3:]))

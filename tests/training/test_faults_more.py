@@ -15,8 +15,8 @@ from tiny_runs import Heard, curves_of, tiny_experiment
 from mule.training.build import run_experiment
 from mule.training.checkpoint import Checkpoints
 from mule.training.loop import TrainingStopped
-from mule.training.neighbours import boxes_beside
-from mule.training.step import BatchObjective
+from mule.training.run_folder import MODEL
+from mule.training.step import BatchObjective, scene_boxes
 
 IN_A_NAME_SPACE = ("unshare", "--user", "--map-root-user", "--mount")
 FULL_DISK = Path(__file__).with_name("full_disk_training.py")
@@ -111,25 +111,28 @@ def test_what_is_not_a_number_stops_the_run_before_a_weight_has_changed(
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_worker_lost_in_validation_stops_the_run_too(stage_root, undisturbed, tmp_path, monkeypatch):
-    others = multiprocessing.active_children()
+def test_a_run_whose_worker_is_killed_in_validation_explains_it_and_ends_with_the_same_bits(
+    stage_root, undisturbed, tmp_path, monkeypatch
+):
+    others, heard, killed = multiprocessing.active_children(), Heard(), []
 
-    def lost_meanwhile(batch, memory):
-        for worker in multiprocessing.active_children():
-            if worker not in others:
-                worker.kill()
-                worker.join()
-        return boxes_beside(batch, memory)
+    def lost_once(batch):
+        for worker in set(multiprocessing.active_children()) - set(others) if not killed else ():
+            killed.append(worker)
+            worker.kill()
+            worker.join()
+        return scene_boxes(batch)
 
-    run_dir = tmp_path / "run"
-    with monkeypatch.context() as patched:
-        patched.setattr("mule.training.loop.boxes_beside", lost_meanwhile)
-        message = told_when_stopped(tiny_experiment(stage_root, loading__workers=1), run_dir)
-    assert "training stopped at step 3 of 6" in message
-    assert "worker processes must live as long as the loader; one is gone" in message
-    assert "is intact; run the same command with --resume to continue from it" in message
+    monkeypatch.setattr("mule.training.loop.scene_boxes", lost_once)
+    run_experiment(tiny_experiment(stage_root, loading__workers=1), tmp_path / "run", listener=heard)
+    (told,) = [note for note in heard.notes if "one is gone" in note]
+    assert "training stopped at step 3 of 6" in told
+    assert "worker processes must live as long as the loader; one is gone" in told
+    assert "is intact; run the same command with --resume to continue from it" in told
+    assert told.endswith("Continuing now, try 2 of 2.")
     assert multiprocessing.active_children() == others
-    assert_goes_on_to_the_same_bits(stage_root, run_dir, undisturbed)
+    assert (tmp_path / "run" / MODEL).read_bytes() == (undisturbed / MODEL).read_bytes()
+    assert curves_of(tmp_path / "run") == curves_of(undisturbed)
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from mule.data.batches.batches import ActorBatch
 from mule.data.batches.samples import ClipName
 from mule.inference.running import outputs_of
 from mule.inference.sides import read_side
-from mule.model import RelationModel
-from mule.rivals.networks.clip_memory import memory_for
+from mule.model import RelationModel, neighbourhood
+from mule.rivals.networks.clip_memory import ClipMemory
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import tiny_sizes
+from mule.systems.design import tiny_sizes
 from mule.training.build import LoadedRun, build_model, build_parts, load_run, run_experiment
 from mule.training.loop import TrainingRun, validated
 from mule.training.neighbours import Beside, boxes_beside, side_memory
@@ -107,8 +107,9 @@ def batch_on(clips, actors):
 def test_after_some_steps_the_memory_equals_a_dictionary_kept_by_hand():
     network = SYSTEMS["aia"].build(tiny_sizes(10, 2)).eval()
     assert isinstance(network, RelationModel)
-    memory, by_hand = memory_for(network), {}
-    assert memory is not None
+    span = neighbourhood(network)
+    assert span is not None
+    memory, by_hand = ClipMemory(span), {}
     for step, clips in enumerate(([0.0, 4.0], [1.0, 4.0], [0.0, 40.0])):
         names = [ClipName("a", time_s) for time_s in clips]
         batch, maps = batch_on(names, [2, 6]), maps_of(2, seed=step)
@@ -148,8 +149,9 @@ def test_validation_sees_the_neighbours_of_its_clips(root, name):
     experiment = experiment_on(root, name)
     parts, _ = build_parts(experiment, device=CPU, listener=Heard())
     model = stirred(parts.model)
-    memory = side_memory(model, parts.val, device=CPU)
-    assert memory is not None
+    span = neighbourhood(model)
+    assert span is not None
+    memory = side_memory(model, span, parts.val, device=CPU)
     assert len(memory) == 3
     with evaluating(model):
         outputs = [model(batch.pixels, boxes_beside(batch, memory)) for batch in parts.val]

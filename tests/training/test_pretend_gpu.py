@@ -1,4 +1,7 @@
-"""On a device that keeps its tensors apart, every system trains, validates and answers with the numbers of the CPU."""
+"""On a device that keeps its tensors apart, every system trains, validates and answers with the numbers of the CPU.
+
+Frozen backbones of every family compute their maps there, too.
+"""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -10,6 +13,11 @@ from tiny_extraction import TinyBackbone, render, tiny_recipe
 from tiny_rows import silent, tiny_experiment
 from tiny_runs import Heard, curves_of
 
+from mule.features.backbones.csn import CSN
+from mule.features.backbones.i3d import I3D
+from mule.features.backbones.slowfast import SlowFast
+from mule.features.backbones.tiny import TinySlowFast
+from mule.features.backbones.x3d import X3D
 from mule.features.cache import Every
 from mule.features.extraction import Extractor, FrozenBackbone
 from mule.inference.running import outputs_of
@@ -17,18 +25,24 @@ from mule.inference.sides import read_side
 from mule.model import ModelOutput
 from mule.rivals.networks.dear import DearOutput
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.objectives import ObjectiveOptions, SystemObjective
+from mule.systems.design import ObjectiveOptions, SystemObjective
 from mule.training import step
 from mule.training.build import LoadedRun, build_parts
 from mule.training.checkpoint import Checkpoints
 from mule.training.device import make_channels_last, mixed_precision
 from mule.training.loop import TrainingRun
 from mule.training.run_folder import RunFolder
+from mule.video.clips import ClipShape
 
 CPU = torch.device("cpu")
 TEST_CLIPS = 4
-NETWORKS = [name for name, system in SYSTEMS.items() if system.trained_as is None and system.backbone is None]
-"""Without the systems that are a large backbone: their head is that of slowfast."""
+NETWORKS = [name for name, system in SYSTEMS.items() if system.trained_as is None]
+"""Every network; a system with a memory has that of the system it is trained as."""
+SMALL = {
+    "x3d": {"name": "x3d_xl_kinetics600", "from_chance": True, "options": {"factors": [0.5, 0.3]}},
+    "csn": {"name": "mmaction2_ircsn_152_ig65m", "from_chance": True, "options": {"depth": 26}},
+}
+"""The systems that are a backbone, with fewer and narrower blocks than the published ones."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +77,7 @@ def life(experiment, device, folder):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_system_trains_validates_and_answers_as_on_the_cpu(root, tmp_path, name):
-    experiment = tiny_experiment(root, system=name, data__train_clips=4)
+    experiment = tiny_experiment(root, system=name, data__train_clips=4, backbone=SMALL.get(name, {}))
     expected, expected_curves = life(experiment, CPU, tmp_path / "cpu")
     with pretending():
         found, curves = life(experiment, GPU, tmp_path / "gpu")
@@ -172,16 +186,30 @@ def test_losses_and_evidence_of_a_half_precision_network_are_in_single(root):
     assert {tensor.dtype for tensor in tensors} == {torch.float32}
 
 
-def test_a_frozen_backbone_computes_on_its_device_and_keeps_its_maps_on_the_cpu(tmp_path):
+FROZEN = {
+    "one convolution": TinyBackbone,
+    "tiny": TinySlowFast,
+    "x3d": lambda: X3D((0.5, 0.3)),
+    "csn": lambda: CSN(26),
+    "i3d": I3D,
+    "slowfast": SlowFast,
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_frozen_backbone_computes_on_its_device_and_keeps_its_maps_on_the_cpu(tmp_path, name):
     video = tmp_path / "a.mp4"
-    render(video, num_frames=20)
-    expected = Extractor(FrozenBackbone(TinyBackbone(), tiny_recipe()), tmp_path / "cpu").extract(
-        video, Every(Fraction(1, 2))
+    render(video, num_frames=8)
+    backbone = FROZEN[name]().eval()
+    recipe = tiny_recipe(clip=ClipShape(num_frames=8, stride_frames=1, num_slow_frames=2))
+    expected = Extractor(FrozenBackbone(backbone, recipe), tmp_path / "cpu").extract(
+        video, Every(Fraction(1))
     )
     with pretending():
-        backbone = FrozenBackbone(TinyBackbone().to(GPU), tiny_recipe())
-        found = Extractor(backbone, tmp_path / "gpu").extract(video, Every(Fraction(1, 2)))
-    assert torch.equal(found.features.context, expected.features.context)
+        moved = FrozenBackbone(backbone.to(GPU), recipe)
+        found = Extractor(moved, tmp_path / "gpu").extract(video, Every(Fraction(1)))
+    assert type(found.features.context) is torch.Tensor
+    torch.testing.assert_close(found.features.context, expected.features.context)
 
 
 def test_channels_last_changes_the_layout_of_whole_3d_convolutions_and_no_number():

@@ -52,9 +52,9 @@ def test_parts_have_the_loss_constraint_and_gradient_of_the_whole(stage, system)
     whole, shared = (
         gradient(
             parts,
-            BatchObjective(in_parts(parts.model, num_parts), batch, parts.objective, progress=0.5),
+            BatchObjective(forward, batch, parts.objective, progress=0.5),
         )
-        for num_parts in (1, 3)
+        for forward in (parts.model, in_parts(parts.model, 3))
     )
     assert shared[0] == pytest.approx(whole[0], rel=1e-9)
     assert shared[1] == (None if whole[1] is None else pytest.approx(whole[1], abs=1e-9))

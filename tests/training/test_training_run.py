@@ -63,6 +63,7 @@ def test_a_run_leaves_all_that_is_needed_to_repeat_and_to_use_it(finished):
         "checkpoints",
         "model.safetensors",
         "card.json",
+        "mule-manifest.json",
     }
     record = json.loads((finished / "run.json").read_text())
     assert record["status"] == "finished"
@@ -90,8 +91,10 @@ def test_a_loaded_run_says_what_the_trained_model_said(root, finished):
 def test_an_unfinished_or_changed_run_is_not_loaded(finished, tmp_path):
     with pytest.raises(WeightsError, match=r"must have a card.*--resume"):
         load_run(tmp_path)
-    for name in ("card.json", "experiment.toml"):
+    for name in ("card.json", "experiment.toml", "mule-manifest.json"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
+    with pytest.raises(WeightsError, match=r"model\.safetensors: must exist, because the manifest lists it"):
+        load_run(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(weights_of(finished)[:-1] + b"\x00")
     with pytest.raises(WeightsError, match="its card vouches for"):
         load_run(tmp_path)
@@ -197,15 +200,15 @@ def test_the_moving_average_is_what_is_kept(root, tmp_path):
 
 
 class Interfering(Heard):
-    """A listener that does something at a step."""
+    """A listener that does something at a step, or at that step and all later ones."""
 
-    def __init__(self, step, act):
+    def __init__(self, step, act, *, keeps_on=False):
         super().__init__()
-        self.at, self.act = step, act
+        self.at, self.act, self.keeps_on = step, act, keeps_on
 
     def stepped(self, step, num_steps, values):
         super().stepped(step, num_steps, values)
-        if step == self.at:
+        if step == self.at or (self.keeps_on and step > self.at):
             self.act()
 
 
@@ -256,13 +259,13 @@ def kill_workers():
 
 
 @pytest.mark.slow
-def test_a_lost_worker_stops_the_run_and_it_goes_on_to_the_same_bits(root, tmp_path):
+def test_a_worker_lost_twice_stops_the_run_and_it_goes_on_to_the_same_bits(root, tmp_path):
     wanted = {"training__epochs": 3, "training__validate_every_epochs": 3}
     with pytest.raises(TrainingStopped, match=r"(?s)worker processes must live.*is intact.*--resume"):
         run_experiment(
             tiny_experiment(root, loading__workers=1, **wanted),
             tmp_path / "lost",
-            listener=Interfering(4, kill_workers),
+            listener=Interfering(4, kill_workers, keeps_on=True),
         )
     run_experiment(tiny_experiment(root, **wanted), tmp_path / "lost", listener=Heard(), resumes=True)
     run_experiment(tiny_experiment(root, **wanted), tmp_path / "alone", listener=Heard())

@@ -12,8 +12,7 @@ import pytest
 from av.video.frame import VideoFrame
 from rendered_video import render, repeat
 
-from mule.video import reading
-from mule.video import reading as reel
+from mule.video import reading, reel
 from mule.video.clips import AVA_CLIP, clip_windows, key_times
 from mule.video.decode import RgbConverter
 

@@ -16,7 +16,7 @@ from mule.watching.outputs.annotating import (
     NOVEL_RGB,
     Screen,
     ShownActor,
-    annotated_frames,
+    annotated,
     draw_actors,
     shown_between,
     write_annotated,
@@ -209,29 +209,33 @@ def test_boxes_anywhere_are_drawn_within_the_frame(boxes):
 def test_frames_that_were_given_are_not_written_to():
     frame = grey()
     frame.setflags(write=False)
-    (drawn,) = annotated_frames([(1.0, frame)], three_moments(), header=header())
+    actors = Screen(three_moments(), every_s=1.0).at(1.0)
+    drawn = annotated(frame, actors, view="so_far")
     assert has_colour(drawn, NOVEL_RGB)
 
 
-def test_frames_are_drawn_one_at_a_time():
-    given_out = []
+def test_frames_are_drawn_and_written_one_at_a_time(tmp_path, monkeypatch):
+    given_out, given_at_write = [], []
+    monkeypatch.setattr(VideoWriter, "write", lambda *_, **__: given_at_write.append(len(given_out)))
 
     def frames():
         for number in range(100):
             given_out.append(number)
             yield number / 25, grey()
 
-    drawn = annotated_frames(frames(), three_moments(), header=header())
-    next(drawn)
-    next(drawn)
-    assert given_out == [0, 1]
+    write_annotated(tmp_path / "a.mp4", frames(), three_moments(), header=header(), rate=Fraction(25))
+    assert given_at_write == list(range(1, 101))
 
 
-@pytest.mark.parametrize("size", [(120, 160), (121, 161)])
-def test_the_video_has_a_frame_per_frame_at_their_rate_and_even_sides(tmp_path, size):
+@pytest.mark.parametrize(("size", "codec"), [((120, 160), "vp9"), ((121, 161), "h264"), ((121, 161), "vp9")])
+def test_the_video_has_a_frame_per_frame_at_their_rate_and_even_sides(tmp_path, size, codec):
     frames = [(number / 25, grey(*size)) for number in range(60)]
     path = tmp_path / "annotated.mp4"
-    assert write_annotated(path, iter(frames), three_moments(), header=header(), rate=Fraction(25)) == 60
+    count = write_annotated(
+        path, iter(frames), three_moments(), header=header(), rate=Fraction(25), codec=codec
+    )
+    assert count == 60
+    assert video_facts(path).codec == codec
     facts = video_facts(path)
     assert (facts.rows, facts.cols) == (size[0] + size[0] % 2, size[1] + size[1] % 2)
     assert facts.frame_rate == 25

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from watched import KNOWN_95, header, judgement, moment, opinion, seen, three_moments
 
 from mule.core.errors import AnnotationError, MuleError, RangeError
-from mule.watching.moments import DecisionThreshold, NoveltyScores, decide, novelty_of, printable
+from mule.core.printable import printable
+from mule.watching.moments import DecisionThreshold, NoveltyScores, decide, novelty_of
 from mule.watching.outputs.moments_file import MomentsFile, create_moments, resume_moments
 
 NAMES = st.text(
@@ -79,7 +80,7 @@ def test_another_version_is_refused_by_its_number(tmp_path):
     path = written(tmp_path / "m.jsonl", [])
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"version": 2}) + "\n")
-    with pytest.raises(AnnotationError, match=r"m.jsonl, line 1: must be version 1; got version 2"):
+    with pytest.raises(AnnotationError, match=r"m.jsonl, line 1: must be version 1; got version '2'"):
         MomentsFile(path)
 
 

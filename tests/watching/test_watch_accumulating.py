@@ -9,6 +9,7 @@ from mule.core.errors import RangeError
 from mule.core.records import Evidence
 from mule.evidence.fusion import fused_evidence, look_sums
 from mule.evidence.head import opinion_from
+from mule.novelty.combining import folds_of
 from mule.watching.engine.accumulating import TrackLooks, conflict, packed, unpacked
 from mule.watching.engine.judging import Judgements, UsualNovelty
 
@@ -18,7 +19,7 @@ CLASSES = 3
 @pytest.fixture(scope="module")
 def usual():
     ranks = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return UsualNovelty(ranks, torch.arange(60), torch.full((60,), -1))
+    return UsualNovelty(ranks, folds_of(torch.arange(60)), torch.full((60,), -1))
 
 
 def looks(count, *, seed=0, scale=3.0):

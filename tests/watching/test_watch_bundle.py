@@ -13,6 +13,7 @@ from tiny_bundles import bundled
 
 from mule.core.errors import WeightsError
 from mule.core.files import sha256_of
+from mule.core.manifest import MANIFEST, SealError, seal
 from mule.memory.files import MemoryFileError, read_memory, write_memory
 from mule.novelty.combining import DECIDING_PARTS
 from mule.training.run_folder import experiment_of
@@ -21,6 +22,7 @@ from mule.watching.engine.bundle import (
     CALIBRATION,
     MEMORY,
     BundleCard,
+    BundleContents,
     BundleError,
     read_bundle,
     write_bundle,
@@ -88,14 +90,15 @@ def test_a_bundle_holds_the_weights_of_its_frozen_backbone_and_works_anywhere(
     weights.write_bytes(b"weights")
     experiment = Path(run_dir, "experiment.toml")
     experiment.write_text(experiment.read_text().replace("[backbone]", '[backbone]\nweights = "i3d.pt"'))
+    seal(Path(run_dir))
     card = BundleCard.model_validate_json((bundle_dir / BUNDLE).read_bytes())
     write_bundle(
         here / "model",
         here / "run",
         card=card.model_copy(update={"backbone_sha256": sha256_of(weights)}),
-        held_out=HeldOutOutputs(**load_file(bundle_dir / CALIBRATION)),
-        remembered=read_memory(bundle_dir / MEMORY),
-        thumbnails={},
+        contents=BundleContents(
+            HeldOutOutputs(**load_file(bundle_dir / CALIBRATION)), read_memory(bundle_dir / MEMORY)
+        ),
     )
     shutil.move(here / "model", there / "moved")
     shutil.rmtree(here)
@@ -103,6 +106,9 @@ def test_a_bundle_holds_the_weights_of_its_frozen_backbone_and_works_anywhere(
     assert read_bundle(Path("moved")).card.backbone_sha256 is not None
     assert experiment_of(Path("moved")).backbone.weights == Path("moved/backbone.pt")
     (there / "moved" / "backbone.pt").write_bytes(b"others")
+    with pytest.raises(SealError, match=r"backbone\.pt: must be as it was written"):
+        read_bundle(Path("moved"))
+    seal(there / "moved")
     with pytest.raises(
         BundleError, match=r"backbone\.pt: must be the backbone that the bundle was made with"
     ):
@@ -145,6 +151,7 @@ def test_a_calibration_of_before_does_not_say_what_actors_do_and_forgetting_says
         about = file.metadata()
     del tensors["labels"]
     save_file(tensors, copy / CALIBRATION, about)
+    seal(copy)
     write_memory(copy / MEMORY, forget_action(read_memory(copy / MEMORY), "walk"))
     assert cannot_follow_forgetting(copy / MEMORY)
     assert read_bundle(copy).usual.num_held_out == bundle.usual.num_held_out
@@ -178,10 +185,52 @@ def _cut(path):
         (BUNDLE, BundleError, "must be the card of a bundle"),
     ],
 )
-def test_a_damaged_file_is_named(copy, name, error, message):
+def test_a_damaged_file_is_named_also_without_a_manifest(copy, name, error, message):
     _cut(copy / name)
+    for card in (BUNDLE, "card.json"):  # those of a version without manifests
+        path = copy / card
+        path.write_text(path.read_text().replace('bundle-2"', 'bundle-1"').replace('run-2"', 'run-1"'))
+    (copy / MANIFEST).unlink()
     with pytest.raises(error, match=message):
         read_bundle(copy)
+
+
+def test_a_bundle_lists_all_its_files_and_is_read_with_these_only(copy):
+    files = {path.name for path in copy.iterdir()} - {MANIFEST}
+    assert set(json.loads((copy / MANIFEST).read_text())["files"]) == files
+    assert files >= {CALIBRATION, MEMORY, BUNDLE, "experiment.toml", "card.json", "model.safetensors"}
+    for name in sorted(files - {"model.safetensors"}):
+        content = (copy / name).read_bytes()
+        at = content.rindex(b"0")
+        (copy / name).write_bytes(content[:at] + b"1" + content[at + 1 :])
+        with pytest.raises(SealError, match=rf"{name}: must be as it was written; it has changed"):
+            read_bundle(copy)
+        (copy / name).write_bytes(content)
+    memory = (copy / MEMORY).read_bytes()
+    (copy / MEMORY).unlink()
+    with pytest.raises(SealError, match=r"memory\.safetensors: must exist, because the manifest lists it"):
+        read_bundle(copy)
+    (copy / MEMORY).write_bytes(memory)
+    (copy / "detector.safetensors").write_bytes(memory)
+    with pytest.raises(SealError, match=r"detector\.safetensors: must be a file of the manifest.*Remove it"):
+        read_bundle(copy)
+    (copy / "detector.safetensors").unlink()
+    (copy / MANIFEST).unlink()
+    with pytest.raises(SealError, match=r"mule-manifest\.json: must list the files"):
+        read_bundle(copy)
+
+
+def test_a_bundle_that_cannot_be_watched_with_leaves_nothing_behind(run_dir, bundle_dir, tmp_path):
+    card = BundleCard.model_validate_json((bundle_dir / BUNDLE).read_bytes())
+    of_others = card.model_copy(update={"weights_sha256": "0" * 64})
+    with pytest.raises(WeightsError):
+        write_bundle(
+            tmp_path / "model",
+            run_dir,
+            card=of_others,
+            contents=BundleContents(HeldOutOutputs(**load_file(bundle_dir / CALIBRATION))),
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_memory_of_other_weights_is_refused(copy):
@@ -195,5 +244,6 @@ def test_a_memory_of_other_weights_is_refused(copy):
 def test_a_card_of_other_weights_is_refused(copy):
     card = json.loads((copy / BUNDLE).read_text())
     (copy / BUNDLE).write_text(json.dumps({**card, "weights_sha256": "0" * 64}))
+    seal(copy)
     with pytest.raises(BundleError, match="must belong to the weights beside it"):
         read_bundle(copy)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -17,6 +18,7 @@ from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exi
 from mule.cli.watch import watch_videos
 from mule.memory.files import read_memory, write_memory
 from mule.watching.engine import watch as engine
+from mule.watching.outputs import results
 from mule.watching.outputs.moments_file import MomentsFile
 
 app = typer.Typer(cls=_Commands)
@@ -52,14 +54,27 @@ def test_a_folder_of_videos_gives_a_folder_each_and_one_that_fails_does_not_stop
 ):
     videos = tmp_path / "videos"
     videos.mkdir()
-    for name in ("a.mp4", "c.mp4"):
+    for name in ("a.mp4", "c.mp4", "d.mp4", "e.mp4"):
         grey_video(videos / name, seconds=0.5)
     (videos / "b.mp4").write_bytes(b"no video")
-    monkeypatch.setattr(engine, "named_detector", lambda *_: MadeUpBoxes(stays((0.1, 0.1, 0.5, 0.9))))
+    boxes = {"d.mp4": (), "c.mp4": (lambda _: None,)}
+    opened, recorded = engine.open_watch, results.recorded
+
+    def with_boxes(video, bundle, **more):
+        paths = boxes.get(Path(video).name, (stays((0.1, 0.1, 0.5, 0.9)),))
+        return opened(video, bundle, **{**more, "detector": MadeUpBoxes(*paths)})
+
+    def without_moments(watching, *folder, **more):
+        return recorded(watching, *folder, **more) if watching.header.source.video != "d" else (_ for _ in ())
+
+    monkeypatch.setattr(engine, "named_detector", lambda *_: None)
+    monkeypatch.setattr(engine, "open_watch", with_boxes)
+    monkeypatch.setattr(results, "recorded", without_moments)
     outcome = mule("watch", videos, "--model", bundle_dir, "--out", tmp_path / "r", "--no-video")
     assert outcome.exit_code == 2
-    assert "b.mp4" in outcome.stderr
-    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["a.mp4", "c.mp4"]
+    assert "d.mp4: a video must show something at a key time" in outcome.stderr
+    assert "5 items: 2 done; 1 no person (c.mp4); 2 damaged (b.mp4, d.mp4)" in outcome.stderr
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["a.mp4", "c.mp4", "e.mp4"]
     assert (tmp_path / "r" / "c.mp4" / "report.html").exists()
 
 

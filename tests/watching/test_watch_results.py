@@ -5,6 +5,7 @@ import pytest
 from tiny_bundles import MadeUpBoxes, grey_video, stays
 
 from mule.core.errors import AnnotationError, FileError, MuleError
+from mule.core.locks import FolderInUseError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
 from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
@@ -88,6 +89,27 @@ def test_a_result_is_not_overwritten_nor_another_resumed(video, bundle, tmp_path
         state.unlink()
     with pytest.raises(AnnotationError, match="the state after the last moment"):
         next(recorded(opened(video, bundle), tmp_path / "r", resumes=True))
+
+
+def test_two_watches_do_not_write_one_result(video, bundle, whole, tmp_path):
+    first = recorded(opened(video, bundle), tmp_path / "r")
+    next(first)
+    for resumes in (False, True):
+        with pytest.raises(
+            FolderInUseError, match=r"r: only one process may write here at a time; process \d+ on"
+        ):
+            next(recorded(opened(video, bundle), tmp_path / "r", resumes=resumes))
+    list(first)
+    assert (tmp_path / "r" / "moments.jsonl").read_bytes() == whole
+
+
+def test_unfinished_files_of_a_killed_watch_are_removed_by_the_next(video, bundle, tmp_path):
+    next(moments := recorded(opened(video, bundle), tmp_path / "r"))
+    moments.close()
+    left = tmp_path / "r" / ".4711.annotated.mp4"
+    left.write_bytes(b"half a video")
+    list(recorded(opened(video, bundle), tmp_path / "r", resumes=True))
+    assert not left.exists()
 
 
 def test_nothing_is_written_over_files_of_somebody_else(bundle, tmp_path):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from mule.core.errors import RangeError, TooFewActors
-from mule.novelty.thresholds import promised_threshold
+from mule.novelty.calibration import promised_threshold
+from mule.novelty.combining import folds_of
 from mule.watching.engine.judging import (
     BY_RULE,
     BY_TRACKS,
@@ -24,7 +25,7 @@ def drawn(count, *, seed, scores=2, per_clip=2):
 
 def usual(count=300, *, seed=0, scores=2):
     ranks, clips = drawn(count, seed=seed, scores=scores)
-    return UsualNovelty(ranks, clips, torch.full((count,), -1))
+    return UsualNovelty(ranks, folds_of(clips), torch.full((count,), -1))
 
 
 def test_too_few_held_out_actors_are_refused():
@@ -100,7 +101,7 @@ def followed(count, num_looks, *, seed):
 def test_held_out_tracks_calibrate_as_many_looks():
     held_out, fresh = followed(400, 4, seed=4).split(200)
     index = torch.arange(200).repeat_interleave(4)
-    known = UsualNovelty(held_out.reshape(-1, 1), index, index)
+    known = UsualNovelty(held_out.reshape(-1, 1), folds_of(index), index)
     assert known.looks_rule == BY_TRACKS
     rank = known.of_one_look(fresh.reshape(-1, 1)).rank.reshape(200, 4)
     for num_looks in (2, 3, 4, 6):
@@ -117,7 +118,7 @@ def test_first_looks_at_known_actors_raise_no_alarm_where_later_looks_are_less_s
         looks[:, 1:] -= 0.4
         held_out, stream = looks[:60], looks[60:, 0]
         index = torch.arange(60).repeat_interleave(6)
-        known = UsualNovelty(held_out.reshape(-1, 1), index, index)
+        known = UsualNovelty(held_out.reshape(-1, 1), folds_of(index), index)
         alarm = known.drift_alarm()
         alarms += alarm.watch(known.statistic(stream[:, None]), torch.arange(400)).is_alarm
     assert alarms <= 2

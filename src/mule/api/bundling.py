@@ -2,23 +2,28 @@
 
 training actors ────────────▶ memory, and a picture of each if wanted
 known validation actors ────▶ calibration: how novel known people look
+known actors of both ───────▶ what decides where the backbone is frozen (`mule.novelty.crossfit`)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from mule.api.memories import model_fingerprint, remember_run
+from mule.core.errors import TooFewActors
 from mule.core.files import sha256_of
 from mule.core.settings import Experiment, StageData
+from mule.inference.flagged import WITHOUT_MEMORY
 from mule.inference.outputs import SideOutputs
 from mule.inference.running import OutputsOf
+from mule.inference.seen import SEEN_SCORE, known_actors
 from mule.inference.sides import TRAIN, VAL, key_frame
 from mule.memory.building import calibrate
 from mule.memory.pruning import prune_memory
 from mule.memory.taught import Remembered
+from mule.novelty.combining import DECIDING_SCORE
 from mule.training.data import Noted
 from mule.training.run_folder import RunFolder, experiment_of
 from mule.watching.engine.accumulating import thumbnail_name
@@ -26,12 +31,13 @@ from mule.watching.engine.bundle import (
     SCENE_BOXES,
     Bundle,
     BundleCard,
+    BundleContents,
     BundleError,
     HeldOutOutputs,
-    read_bundle,
     write_bundle,
 )
-from mule.watching.engine.judging import NO_TRACK
+from mule.watching.engine.judging import NO_TRACK, usual_of
+from mule.watching.engine.seen import SeenModel
 from mule.watching.thumbnails import cut_out, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
@@ -58,20 +64,42 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
     experiment = experiment_of(plan.run_dir, settings)
     outputs = OutputsOf(plan.run_dir, experiment)
     val = outputs.on(VAL, noted=noted)
+    seen = seen_model(lambda: outputs.on(TRAIN, noted=noted), val, noted=noted)
     remembered = _remembered(plan, settings, val, noted)
     pictures: Mapping[str, bytes] = {}
     if remembered is not None and plan.has_pictures:
         pictures = _pictures(remembered, outputs.on(TRAIN, noted=noted), experiment)
     held_out = held_out_outputs(val)
-    write_bundle(
+    return write_bundle(
         plan.out,
         plan.run_dir,
-        card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)),
-        held_out=held_out,
-        remembered=remembered,
-        thumbnails=pictures,
+        card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)).model_copy(
+            update={"decides_by": _decides_by(seen, remembered)}
+        ),
+        contents=BundleContents(held_out, remembered, pictures, seen),
     )
-    return read_bundle(plan.out)
+
+
+def seen_model(train: Callable[[], SideOutputs], val: SideOutputs, *, noted: Noted) -> SeenModel | None:
+    """Fit what decides with a frozen backbone to all known actors; None, with a sentence, where they are too few."""
+    if not val.inputs:
+        return None
+    try:
+        seen = SeenModel.of(known_actors([train(), val]))
+        usual_of(seen.fitted)
+    except TooFewActors as error:
+        noted(
+            f"what people are seen by cannot decide who is novel: {error} The network's evidence and the memory decide, as "
+            "without a frozen backbone."
+        )
+        return None
+    return seen
+
+
+def _decides_by(seen: SeenModel | None, remembered: Remembered | None) -> str:
+    if seen is not None:
+        return SEEN_SCORE
+    return WITHOUT_MEMORY if remembered is None else DECIDING_SCORE
 
 
 def held_out_outputs(val: SideOutputs) -> HeldOutOutputs:

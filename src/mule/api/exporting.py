@@ -1,6 +1,5 @@
 """Export a bundle as graphs that run without torch."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -9,7 +8,7 @@ from mule.core.errors import RangeError
 from mule.runtime.engines import Target, require_runtime
 from mule.runtime.exported import ExportCard, export_model
 from mule.runtime.openvino import ClipSize
-from mule.training.run_folder import CARD
+from mule.training.run_folder import read_card
 from mule.watching.engine.bundle import Bundle
 
 DEFAULT_SHORT_SIDE_PX = 256
@@ -58,7 +57,7 @@ def _clip_size(bundle: Bundle, size: tuple[int, int] | None) -> ClipSize:
 
 def _about(bundle: Bundle) -> dict[str, Any]:
     needs = bundle.needs
-    card = json.loads((bundle.folder / CARD).read_text(encoding="utf-8"))
+    card = read_card(bundle.folder)
     return {
         "name": bundle.card.name,
         "weights_sha256": bundle.card.weights_sha256,

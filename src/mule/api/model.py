@@ -15,6 +15,8 @@ from mule.api.memories import Examples, exemplars_in_table
 from mule.api.own_videos import DEFAULT_BACKBONE, OwnVideosPlan, train_on_own_videos
 from mule.api.predicting import BoxRows, ClipArray, Prediction, example_row, predict_clip
 from mule.core.errors import RangeError
+from mule.core.locks import new_folder, only_writer
+from mule.core.manifest import write_sealed
 from mule.memory.building import SeenActors
 from mule.memory.files import write_memory
 from mule.memory.memory import Places
@@ -253,11 +255,13 @@ class Model:
                     f"{place}: the built-in model cannot be changed. Save to a folder of your own."
                 )
             if self._working_copy is not None:
-                shutil.copyfile(self._bundle.folder / MEMORY, place / MEMORY)
+                with only_writer(place):
+                    write_sealed(place, {MEMORY: (self._bundle.folder / MEMORY).read_bytes()})
             return place
         if place.exists():
             raise BundleError(f"{place}: must not exist yet; it does. Choose another name, or remove it.")
-        shutil.copytree(self._bundle.folder, place)
+        with new_folder(place) as parts:
+            shutil.copytree(self._bundle.folder, parts, dirs_exist_ok=True)
         return place
 
     def export(
@@ -288,10 +292,10 @@ class Model:
         names = ", ".join(self.classes[:CLASSES_SHOWN]) + (", …" if len(self.classes) > CLASSES_SHOWN else "")
         remembered = self._bundle.judge.remembered
         memory = "no memory" if remembered is None else f"{len(remembered.memory)} remembered actors"
-        held_out = self._bundle.usual.num_held_out
+        held_out = "" if self._bundle.seen is not None else "held-out "
         return (
-            f"Model({self.card.name!r}, {len(self.classes)} actions: {names}; {memory}; calibrated on {held_out} held-out "
-            "known actors)"
+            f"Model({self.card.name!r}, {len(self.classes)} actions: {names}; {memory}; calibrated on "
+            f"{self._bundle.usual.num_held_out} {held_out}known actors)"
         )
 
     def _remembered(self) -> Remembered:
@@ -315,11 +319,13 @@ class Model:
 
     def _seen(self, action: str, examples: ArrayExamples, *, num_classes: int) -> SeenActors:
         rows = [example_row(self._bundle, clip, box) for clip, box in examples]
+        seen = [inputs for _, inputs, _ in rows]
         count = len(rows)
         places = Places.of(
             [f"{action} {number + 1}" for number in range(count)],
             torch.zeros(count, dtype=torch.float64),
-            torch.stack([box for _, box in rows]) if rows else torch.zeros(0, 4),
+            torch.stack([box for _, _, box in rows]) if rows else torch.zeros(0, 4),
         )
-        features = torch.cat([each for each, _ in rows]) if rows else torch.zeros(0, 1)
-        return SeenActors(features, torch.zeros(count, num_classes), places)
+        features = torch.cat([each for each, _, _ in rows]) if rows else torch.zeros(0, 1)
+        inputs = {name: torch.cat([each[name] for each in seen]) for name in (seen[0] if seen else ())}
+        return SeenActors(features, torch.zeros(count, num_classes), places, inputs)

@@ -102,7 +102,12 @@ def _split(plan: OwnVideosPlan) -> Split:
     )
     used = apply_split(table, split)
     used.report.require_usable()
-    if len(used.val) < FEWEST_VALIDATION_ACTORS:
+    if plan.backbone != TINY and len(used.train) + len(used.val) < FEWEST_VALIDATION_ACTORS:
+        raise TooFewActors(
+            f"{plan.table}: training and validation must have at least {FEWEST_VALIDATION_ACTORS} people together, to "
+            f"calibrate novelty on; they have {len(used.train) + len(used.val)}. Label more people."
+        )
+    if plan.backbone == TINY and len(used.val) < FEWEST_VALIDATION_ACTORS:
         raise TooFewActors(
             f"{plan.table}: the validation side must have at least {FEWEST_VALIDATION_ACTORS} people, to calibrate novelty "
             f"on; it has {len(used.val)}. Label more people, or raise val_share ({plan.val_share:g})."

@@ -12,12 +12,12 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
-from mule.detection.boxes import px_from_unit, unit_from_px
 from mule.memory.memory import whole_features
 from mule.model import SceneBoxes, looks_of
+from mule.novelty.crossfit import Inputs
 from mule.video.clips import exact
-from mule.video.transforms import clip_boxes, require_boxes
-from mule.watching.engine.accumulating import action_opinions, box_of, novelty_scores
+from mule.video.transforms import clip_boxes, px_from_unit, require_boxes, unit_from_px
+from mule.watching.engine.accumulating import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.engine.bundle import Bundle, ClipNeeds
 from mule.watching.moments import ActionOpinion, Decision, NoveltyScores, Record, SoundBox
 
@@ -68,17 +68,19 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     frames = _frames(clip)
     boxes_xyxy_px, objects_xyxy_px = (_corners(each, frames) for each in (boxes, objects))
     judged = bundle.judge(*_network_rows(bundle, frames, boxes_xyxy_px, objects_xyxy_px, rate=rate))
-    p_values = bundle.usual.of_one_look(judged.ranks).p_value.clamp(0, 1).tolist()
+    calibrated = bundle.usual.of_one_look(judged.ranks).p_value.clamp(0, 1)
+    p_values = calibrated.tolist()
     novelties = novelty_scores(judged.network, p_values, {})
-    limit = bundle.usual.threshold(threshold).value
-    opinions = action_opinions(judged.together, bundle.classes)
+    limit = bundle.usual.threshold(threshold)
+    shown = judged.together if bundle.seen is None else agreeing(judged.together, calibrated, limit)
+    opinions = action_opinions(shown, bundle.classes)
     return [
         Prediction(
             box_xyxy_px=box_of(boxes_xyxy_px[at]),
             actions=tuple(each.action for each in opinions[at] if each.probability >= min_probability),
             opinions=opinions[at],
             novelty=novelties[at],
-            decision="novel" if 1 - p_values[at] > limit else "known",
+            decision="novel" if 1 - p_values[at] > limit.value else "known",
         )
         for at in range(len(p_values))
     ]
@@ -86,14 +88,15 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
 
 def example_row(
     bundle: Bundle, clip: ClipArray, box: Sequence[object] | np.ndarray | Tensor
-) -> tuple[Float[Tensor, "1 dim"], Float[Tensor, " 4"]]:
-    """Return what a memory keeps of the person in a box of a clip, and the box in shares of the frame."""
+) -> tuple[Float[Tensor, "1 dim"], Inputs, Float[Tensor, " 4"]]:
+    """Return what a memory keeps of the person in a box, what the person is seen by if that decides, and the box in shares."""
     frames = _frames(clip)
     boxes_xyxy_px = _corners(torch.as_tensor(box)[None], frames)
     rows, cols = frames.shape[2:]
     unit = unit_from_px(boxes_xyxy_px, width_px=cols, height_px=rows)[0].clamp(0, 1)
-    _, features = _network_rows(bundle, frames, boxes_xyxy_px, torch.zeros(0, 4), rate=None)
-    return features.clone(), unit
+    _, features, inputs = _network_rows(bundle, frames, boxes_xyxy_px, torch.zeros(0, 4), rate=None)
+    seen = {} if inputs is None else {name: each.clone() for name, each in inputs.items()}
+    return features.clone(), seen, unit
 
 
 @torch.inference_mode()
@@ -104,8 +107,8 @@ def _network_rows(
     objects_xyxy_px: Float[Tensor, "objects 4"],
     *,
     rate: float | None,
-) -> tuple[Float[Tensor, "people outputs"], Float[Tensor, "people dim"]]:
-    """Return what the network outputs for each person of a clip, and what a memory keeps of them."""
+) -> tuple[Float[Tensor, "people outputs"], Float[Tensor, "people dim"], Inputs | None]:
+    """Return what the network outputs for each person of a clip, what a memory keeps of them, and what they are seen by."""
     pixels = bundle.needs.pixels(frames[_chosen(len(frames), bundle.needs, rate)])
     from_size, to_size = (frames.shape[2], frames.shape[3]), (pixels.shape[3], pixels.shape[4])
     actors = _scaled(boxes_xyxy_px, from_size, to_size)
@@ -118,7 +121,8 @@ def _network_rows(
     )
     maps = bundle.model.backbone(pixels)
     output = bundle.model.decide([maps], scene)
-    return output.outputs, whole_features(output.features, looks_of([maps], scene))
+    features = whole_features(output.features, looks_of([maps], scene))
+    return output.outputs, features, None if bundle.eyes is None else bundle.eyes(maps, scene)
 
 
 def _scaled(

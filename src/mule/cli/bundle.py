@@ -11,6 +11,9 @@ from mule.cli.printing import noted
 if TYPE_CHECKING:
     from mule.watching.engine.bundle import Bundle
 
+PROMISED_RATE = 0.05
+"""Of `known-95`, the threshold of `mule watch`."""
+
 
 def bundle(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")],
@@ -32,7 +35,13 @@ def bundle(
     """Make a model for `mule watch --model` from a finished run.
 
     The folder holds the weights, a memory of the training actors, and a
-    calibration: how novel the known actors of the validation side look.
+    calibration: how novel known actors look.
+
+    With a frozen backbone, a person is novel who looks like nobody that does
+    a known action: by the box, by the whole frame, and by what the backbone's
+    own classifier says. This is fitted to all known actors of training and
+    validation. Otherwise the network's evidence and the memory decide, and the
+    known actors of validation calibrate them.
 
     Networks with two outputs per action have no memory; their novelty rests
     on the network's evidence alone.
@@ -56,13 +65,41 @@ def _print(model: "Bundle") -> None:
     typer.echo(
         f"{model.folder}: {len(model.classes)} actions, {size_mb:.1f} MB, weights {model.fingerprint}…"
     )
+    if remembered is not None:
+        typer.echo(f"{len(remembered.memory)} remembered actors, which give reasons")
+    if model.seen is not None:
+        _print_seen(model)
+        typer.echo(f"several looks at one person: {model.usual.looks_rule}")
+        typer.echo(f"detector: {model.card.detector}; next: mule watch SOURCE --model {model.folder}")
+        return
     if remembered is None:
         typer.echo("no memory; a person is novel if the network finds little evidence for any known action")
     else:
         typer.echo(
-            f"{len(remembered.memory)} remembered actors; a person is novel if the network finds little evidence for any "
-            "known action and nobody similar is remembered"
+            "a person is novel if the network finds little evidence for any known action and nobody similar is remembered"
         )
     typer.echo(f"calibrated on {model.usual.num_held_out} held-out known actors")
     typer.echo(f"several looks at one person: {model.usual.looks_rule}")
     typer.echo(f"detector: {model.card.detector}; next: mule watch SOURCE --model {model.folder}")
+
+
+def _print_seen(model: "Bundle") -> None:
+    """What decides, what it costs, and how far its promise can be off."""
+    from mule.novelty.odds import shares_flagged
+    from mule.training.actor_inputs import SeenBy
+
+    seen = model.seen
+    if seen is None:
+        return
+    known = seen.known
+    passes = SeenBy(crop="crop" in known.inputs).num_passes(num_actors=1)
+    low, high = shares_flagged(PROMISED_RATE, known.num_groups)
+    typer.echo(
+        "a person is novel who looks like nobody that does a known action, seen by "
+        f"{', '.join(known.inputs)}: {passes} pass of the backbone per moment, however many people there are"
+    )
+    typer.echo(
+        f"calibrated on {known.num_calibrating} known actors of {known.num_groups} films or videos, each compared with the "
+        f"others. Where {100 * PROMISED_RATE:g} % of known people may be flagged, it can be from {100 * low:.1f} to "
+        f"{100 * high:.1f} % of new ones (9 of 10 such calibrations; more films narrow it)"
+    )

@@ -200,6 +200,7 @@ def compare_experiments(
             budget=done.budget,
             failures={failure.name: failure.reason for failure in done.failures},
             elapsed_s=time.perf_counter() - started_at,
+            table=chosen,
         )
         files_written = write_comparison(done.findings, plan, facts, pictures=pictures, docs=docs)
         _print_findings(done.findings, files_written)

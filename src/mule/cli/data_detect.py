@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mule.cli.data import ImageRate
+from mule.cli.ending import Items
 from mule.cli.printing import CountBar, positive, require_files
 from mule.core.errors import AnnotationError, DetectorError, VideoError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-STOPPED_EXIT = 130
 MOST_NAMED = 5
 
 
@@ -125,6 +125,8 @@ def detect(
     if table is not None and out is not None:
         keep_origin(table, out)
     is_partial = [_print_skipped(skipped, partial), _print_unseen(found)]
+    if len(found.videos) + len(skipped) > 1:
+        typer.echo(_statuses(found, skipped).summary())
     if any(is_partial):
         raise typer.Exit(2)
 
@@ -248,8 +250,7 @@ def _searched(
         with CountBar("detecting") as bar:
             return detected_boxes(videos, times, finders, partial, batch_frames=batch, on_progress=bar)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; the same command continues from {partial.path}", err=True)
-        raise typer.Exit(STOPPED_EXIT) from None
+        raise KeyboardInterrupt(f"stopped; the same command continues from {partial.path}") from None
 
 
 def _require_seen(videos: Path, found: "SearchedVideos", skipped: Mapping[str, str]) -> None:
@@ -299,6 +300,16 @@ def _print_found(found: "SearchedVideos", people: "ObjectTable", things: "Object
         typer.echo(
             f"{_counted(len(empty), 'frame has', 'frames have')} no person: {_first([_moment(*each) for each in empty])}"
         )
+
+
+def _statuses(found: "SearchedVideos", skipped: Mapping[str, str]) -> Items:
+    items = Items([*(video.video for video in found.videos), *skipped])
+    for video in found.videos:
+        seen = "done" if video.is_person.any() else "no person"
+        items.note(video.video, seen if video.stopped_by is None else "damaged")
+    for name in skipped:
+        items.note(name, "damaged")
+    return items
 
 
 def _print_skipped(skipped: Mapping[str, str], partial: "PartialBoxes") -> bool:

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 import typer
 
 from mule.cli.evaluate_run import evaluate_run
+from mule.cli.evaluate_watch import evaluate_watched_folders
 from mule.cli.printing import print_mean_ap, print_open_set
 
-app = typer.Typer(help="Evaluate trained runs, or scores and detections in files.", no_args_is_help=True)
+app = typer.Typer(
+    help="Evaluate trained runs, watched videos, or scores and detections in files.", no_args_is_help=True
+)
 
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")
@@ -115,3 +118,4 @@ def charades(
 
 
 app.command("run")(evaluate_run)
+app.command("watch")(evaluate_watched_folders)

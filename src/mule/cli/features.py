@@ -1,5 +1,6 @@
 """`mule features`: the feature maps a frozen backbone computes of videos. Torch is imported when a command runs."""
 
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,8 +9,8 @@ import typer
 from rich import progress as rich_progress
 from rich.text import Text
 
+from mule.cli.ending import Items
 from mule.cli.printing import CountBar, positive, progress_bar
-from mule.core.errors import MuleError, NotFinite, VideoError
 
 if TYPE_CHECKING:
     from mule.features.extraction import Extraction, ExtractionProgress
@@ -97,23 +98,17 @@ def extract(
         backbone = compiled_frozen(backbone)
     extractor = Extractor(backbone, out, batch_clips=batch)
     sources = [video for address in videos for video in videos_at(address)]
-    failures: list[MuleError] = []
-    try:
+    items = Items(sources)
+    with suppress(KeyboardInterrupt):  # the status of the video says it
         for number, video in enumerate(sources, start=1):
-            try:
+            with items.of(video):
                 with _ClipBar(f"{number}/{len(sources)} {Path(video).name}") as bar:
                     extraction = extractor.extract(video, Every(every), on_progress=bar)
-            except (VideoError, NotFinite) as error:
-                failures.append(error)
-            else:
                 _print_extraction(video, extraction)
-    finally:
-        for failure in failures:
-            typer.echo(f"mule: {failure}", err=True)
-        if failures:
-            typer.echo(f"mule: {len(failures)} of {len(sources)} videos failed.", err=True)
-    if failures:
-        raise typer.Exit(2)
+                stopped_by = extraction.report.stopped_by
+                if stopped_by is not None:
+                    items.note(video, "damaged", f"{video}: only a part could be read ({stopped_by})")
+    items.end()
 
 
 @app.command("of")

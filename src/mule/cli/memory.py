@@ -48,11 +48,13 @@ def build(
     An existing memory is not replaced, because that would lose what was taught and added to it.
     """
     from mule.api.memories import remember_run
+    from mule.core.locks import only_writer
     from mule.memory.files import place_to_write
     from mule.watching.engine.bundle import MEMORY
 
     place = place_to_write(out or run_dir / MEMORY)
-    _write(remember_run(run_dir, settings or [], noted=noted), place)
+    with only_writer(place.parent):
+        _write(remember_run(run_dir, settings or [], noted=noted), place)
 
 
 @app.command()
@@ -93,13 +95,15 @@ def prune(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of k-means.")] = 0,
 ) -> None:
     """Make a memory smaller: nearby entries become one, with the mean of their labels."""
+    from mule.core.locks import only_writer
     from mule.memory.files import naming, place_to_write, read_memory
     from mule.memory.pruning import prune_memory
 
     place = place_to_write(out, instead_of=file)
-    remembered = read_memory(file)
-    with naming(file):
-        _write_changed(remembered, prune_memory(remembered.memory, share=share, seed=seed), place)
+    with only_writer(place.parent):
+        remembered = read_memory(file)
+        with naming(file):
+            _write_changed(remembered, prune_memory(remembered.memory, share=share, seed=seed), place)
 
 
 @app.command()
@@ -114,18 +118,20 @@ def merge(
     those of MEMORY; entries of OTHER from videos of held-out actors are left
     out.
     """
+    from mule.core.locks import only_writer
     from mule.memory.building import left_out_sentence, merge_memories
     from mule.memory.files import naming, place_to_write, read_memory
 
     place = place_to_write(out, instead_of=first)
-    remembered = read_memory(first)
-    other = read_memory(second, model=remembered.memory.model).memory
-    sentence = left_out_sentence(remembered.held_out, other.places.videos())
-    if sentence is not None:
-        noted(sentence)
-    with naming(second):
-        merged = merge_memories(remembered.memory, other, held_out=remembered.held_out)
-        _write_changed(remembered, merged, place)
+    with only_writer(place.parent):
+        remembered = read_memory(first)
+        other = read_memory(second, model=remembered.memory.model).memory
+        sentence = left_out_sentence(remembered.held_out, other.places.videos())
+        if sentence is not None:
+            noted(sentence)
+        with naming(second):
+            merged = merge_memories(remembered.memory, other, held_out=remembered.held_out)
+            _write_changed(remembered, merged, place)
 
 
 @app.command()
@@ -144,17 +150,25 @@ def add(
     Actors that do no known action are left out; teach new actions with
     `mule teach`. Actors from videos of held-out actors are left out too: with
     them, held-out actors would look less novel than people in a new video.
+
+    They give evidence and reasons. Where a bundle with a frozen backbone
+    decides by what people are seen by, they take no part in that decision.
     """
     from mule.api.memories import Examples, known_in_table, model_fingerprint
+    from mule.core.locks import only_writer
     from mule.memory.building import add_actors
     from mule.memory.files import naming, place_to_write, read_memory
 
     place = place_to_write(out, instead_of=file)
-    remembered = read_memory(file, model=model_fingerprint(run_dir))
-    table = Examples(examples, videos, settings or [])
-    known = known_in_table(run_dir, remembered, table, noted=noted)
-    with naming(file):
-        _write_changed(remembered, add_actors(remembered.memory, known, held_out=remembered.held_out), place)
+    model = model_fingerprint(run_dir)
+    with only_writer(place.parent):
+        remembered = read_memory(file, model=model)
+        table = Examples(examples, videos, settings or [])
+        known = known_in_table(run_dir, remembered, table, noted=noted)
+        with naming(file):
+            _write_changed(
+                remembered, add_actors(remembered.memory, known, held_out=remembered.held_out), place
+            )
 
 
 @app.command()
@@ -164,14 +178,16 @@ def forget(
     out: OutOption = None,
 ) -> None:
     """Forget an action, and the actors that did nothing else."""
+    from mule.core.locks import only_writer
     from mule.memory.files import naming, place_to_write, read_memory
     from mule.memory.teaching import forget_action
     from mule.watching.engine.bundle import CALIBRATION, cannot_follow_forgetting
 
     place = place_to_write(out, instead_of=file)
-    remembered = read_memory(file)
-    with naming(file):
-        _write(forget_action(remembered, class_name), place, before=remembered)
+    with only_writer(place.parent):
+        remembered = read_memory(file)
+        with naming(file):
+            _write(forget_action(remembered, class_name), place, before=remembered)
     if cannot_follow_forgetting(place):
         noted(
             f"{place.parent / CALIBRATION}: does not record what its held-out actors do. Those who did the forgotten action "

@@ -24,7 +24,7 @@ def models(
         typer.Option("--stage", help="Show systems as trained on Stage: tiny backbone, small relations."),
     ] = False,
 ) -> None:
-    """List every backbone and system with its size and cost.
+    """List every backbone and system with its size and cost, and what people can be seen by.
 
     Multiply-adds (mult-adds) count convolutions and matrix products for one clip of the size shown. The column "with
     norms" adds five for every number that a batch norm returns. Published numbers come from pytorchvideo's model zoo,
@@ -76,6 +76,30 @@ def models(
             SYSTEMS[cost.name].source,
         )
     console.print(table)
+    console.print()
+    console.print(_inputs())
+
+
+def _inputs() -> Table:
+    """What decides about novelty where the backbone is frozen, and how often the backbone runs for it."""
+    from mule.training.actor_inputs import SeenBy
+
+    table = _table(
+        "Inputs of a frozen backbone, with passes of the backbone per moment",
+        ("input", "1 person", "5 people"),
+    )
+    table.add_column("what it is", overflow="fold")
+    frame, crop = SeenBy(), SeenBy(crop=True)
+    for name, seen_by, what in (
+        (
+            "roi, frame, labels",
+            frame,
+            "box and whole of one map, and the backbone's own classifier: what a bundle uses",
+        ),
+        ("and crop", crop, "a square around each person; tables only"),
+    ):
+        table.add_row(name, *(str(seen_by.num_passes(num_actors=number)) for number in (1, 5)), what)
+    return table
 
 
 def _rows(experiment: Path) -> Table:

@@ -40,20 +40,23 @@ def teach(
     videos that held-out actors are from.
     """
     from mule.api.memories import Examples, exemplars_in_table, model_fingerprint
+    from mule.core.locks import only_writer
     from mule.memory.files import naming, place_to_write, read_memory, write_memory
     from mule.memory.teaching import require_new, teach_action
     from mule.watching.engine.bundle import MEMORY
 
     file = memory or run_dir / MEMORY
     place = place_to_write(out, instead_of=file)
-    remembered = read_memory(file, model=model_fingerprint(run_dir))
-    with naming(file):
-        require_new(remembered, class_name)
-    table = Examples(examples, videos, settings or [])
-    exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=noted)
-    with naming(file):
-        taught = teach_action(remembered, exemplars, class_name=class_name)
-    write_memory(place, taught)
+    model = model_fingerprint(run_dir)
+    with only_writer(place.parent):
+        remembered = read_memory(file, model=model)
+        with naming(file):
+            require_new(remembered, class_name)
+        table = Examples(examples, videos, settings or [])
+        exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=noted)
+        with naming(file):
+            taught = teach_action(remembered, exemplars, class_name=class_name)
+        write_memory(place, taught)
     count = int((taught.memory.labels[:, taught.memory.class_names.index(class_name)] > 0).sum())
     typer.echo(
         f"{place}: '{class_name}' taught from {count} examples; {taught.memory.num_classes} actions now"

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from mule.training.monitor import Validation
     from mule.training.step import Progress as TrainingProgress
 
-STOPPED = 130
-"""The exit code of an interrupted command, as shells use it."""
-
 
 def train(
     experiment: Annotated[
@@ -70,8 +67,7 @@ def train(
         try:
             progress = run_experiment(with_default_paths(chosen), run_dir, listener=screen, resumes=resume)
         except KeyboardInterrupt:
-            screen.stopped()
-            raise typer.Exit(STOPPED) from None
+            raise KeyboardInterrupt(screen.stopped()) from None
         screen.finished(progress)
 
 
@@ -123,10 +119,16 @@ class _Screen:
         """Print one sentence."""
         self._print(sentence)
 
-    def stopped(self) -> None:
-        """Say where Ctrl-C stopped the training, and how to continue it."""
-        where = f"at step {self._step}" if self._step else "before the first step"
-        self._print(f"{self._run_dir}: stopped {where}; the same command with --resume continues")
+    def stopped(self) -> str:
+        """Return where Ctrl-C stopped the training, and how to continue it."""
+        from mule.training.checkpoint import Checkpoints
+        from mule.training.run_folder import RunFolder
+
+        saved = max(Checkpoints(RunFolder(self._run_dir).checkpoints).steps(), default=0)
+        step = max(self._step, saved)
+        where = f"at step {step}" if step else "before the first step"
+        after = f" after step {saved}" if 0 < saved < step else ""
+        return f"{self._run_dir}: stopped {where}; the same command with --resume continues{after}"
 
     def finished(self, progress: "TrainingProgress") -> None:
         """Print the best result and the folder of the run."""

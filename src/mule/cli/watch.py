@@ -1,9 +1,9 @@
 """`mule watch`: your own video in, who does what and who is novel out. Torch is imported when the command runs."""
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,17 +11,15 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from mule.cli.ending import Items, Status
 from mule.cli.printing import progress_bar
-from mule.core.errors import MuleError
+from mule.core.errors import VideoError
 
 if TYPE_CHECKING:
     from mule.watching.engine.bundle import Bundle
     from mule.watching.engine.watch import Watcher, WatchSettings
     from mule.watching.moments import Moment
     from mule.watching.outputs.summary import Summary
-
-STOPPED = 130
-"""The exit code of an interrupted command, as shells use it."""
 
 
 def watch_videos(
@@ -83,6 +81,13 @@ def watch_videos(
         typer.Option(metavar="coco|viame|cvat", help="Also write annotations in this format. Repeatable."),
     ] = None,
     video: Annotated[bool, typer.Option("--video/--no-video", help="Write annotated.mp4.")] = True,
+    codec: Annotated[
+        Literal["vp9", "h264"],
+        typer.Option(
+            metavar="vp9|h264",
+            help="Codec of annotated.mp4. Browsers play both; H.264 is written by libx264, which has the GPL.",
+        ),
+    ] = "vp9",
     reasons: Annotated[
         bool,
         typer.Option(
@@ -123,31 +128,25 @@ def watch_videos(
         explains=reasons,
         is_live=live,
     )
-    failures: list[MuleError] = []
-    for each in videos:
-        folder = out if len(videos) == 1 else (out or WATCHED) / Path(each).name
-        try:
-            is_stopped = _watch_one(
-                each,
-                bundle,
-                settings,
-                folder=folder,
-                detector=detector,
-                resumes=resume,
-                exports=tuple(export or ()),
-                has_video=video,
-            )
-        except MuleError as error:
-            if len(videos) == 1:
-                raise
-            failures.append(error)
-            continue
-        if is_stopped:
-            raise typer.Exit(STOPPED)
-    for failure in failures:
-        typer.echo(f"mule: {failure}", err=True)
-    if failures:
-        raise typer.Exit(2)
+    outputs = {
+        "detector": detector,
+        "resumes": resume,
+        "exports": tuple(export or ()),
+        "has_video": video,
+        "codec": codec,
+    }
+    if len(videos) == 1:
+        _watch_one(videos[0], bundle, settings, folder=out, **outputs)
+        return
+    items = Items([Path(each).name for each in videos])
+    with suppress(KeyboardInterrupt):  # the status of the video says it
+        for each in videos:
+            name = Path(each).name
+            with items.of(name):
+                folder = (out or WATCHED) / name
+                watched = _watch_one(each, bundle, settings, folder=folder, **outputs)
+                items.note(name, *_status(each, *watched))
+    items.end()
 
 
 def _watch_one(
@@ -160,8 +159,14 @@ def _watch_one(
     resumes: bool,
     exports: tuple[str, ...],
     has_video: bool,
-) -> bool:
-    """Watch one video, write its files, print its summary; return whether Ctrl-C ended it."""
+    codec: Literal["vp9", "h264"],
+) -> tuple["Watcher", "Summary"]:
+    """Watch one video, write its files, print its summary.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C ended it; what was watched is complete.
+        VideoError: the video shows nothing at any key time.
+    """
     from mule.watching.engine import watch as engine
     from mule.watching.outputs.results import MOMENTS, recorded, result_folder, write_outputs
 
@@ -179,20 +184,36 @@ def _watch_one(
             is_stopped = True
         screen.end()
         if not (place / MOMENTS).exists():
-            screen.noted(f"{video}: stopped before the first moment; nothing was written")
-            return True
+            if is_stopped:
+                raise KeyboardInterrupt(
+                    f"{watching.source}: stopped before the first moment; nothing was written"
+                )
+            raise VideoError(
+                f"{watching.source}: a video must show something at a key time; this one does not "
+                f"({watching.report.summary()}). Nothing was written."
+            )
         summary = write_outputs(
             place,
             watching.source,
             exports=exports,
             has_video=has_video,
+            codec=codec,
             thumbnails=bundle.thumbnails,
             writing=screen.writing,
         )
     _print_summary(summary, watching, place, speed=screen.speed)
     if is_stopped:
-        typer.echo(f"stopped at {summary.end_s:g} s; --resume continues from there", err=True)
-    return is_stopped
+        raise KeyboardInterrupt(f"stopped at {summary.end_s:g} s; --resume continues from there")
+    return watching, summary
+
+
+def _status(video: str, watching: "Watcher", summary: "Summary") -> tuple[Status, str]:
+    if watching.report.stopped_by is not None and not watching.is_live:
+        return (
+            "damaged",
+            f"{video}: only a part could be read ({watching.report.stopped_by}); it was watched.",
+        )
+    return ("done" if summary.actors else "no person"), ""
 
 
 class _Screen:

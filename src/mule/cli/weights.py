@@ -79,6 +79,8 @@ def pull_weights(
             pulled = download.pull(card, folder or cache_folder(), offline=offline, on_progress=bar)
         came = "was there" if pulled.was_there else "downloaded"
         checked = "as published" if pulled.is_checked else "no checksum is published to compare it with"
+        if card.sha256 is None:
+            checked += "; noted as first used" if pulled.is_first_use else "; the same as first used"
         typer.echo(f"{pulled.path}: {came}. sha256 {pulled.sha256}, {checked}.")
 
 
@@ -172,7 +174,7 @@ def _print_card(card: "Card", place: Path) -> None:
         "reported": _score(card),
         **about,
         "licence": card.licence,
-        "sha256": card.sha256 or (f"{card.hash_prefix}…" if card.hash_prefix else "not published"),
+        "sha256": _checksum(card),
         "address": card.address or "none",
         "on disk": str(place),
     }
@@ -180,6 +182,14 @@ def _print_card(card: "Card", place: Path) -> None:
     for title, text in rows.items():
         if text:
             typer.echo(f"  {title + ':':<18} {text}")
+
+
+def _checksum(card: "Card") -> str:
+    """The published checksum, and what stands in for the digits that are not published."""
+    if card.sha256 is not None:
+        return card.sha256
+    published = f"{card.hash_prefix}…, the rest is" if card.hash_prefix else "not published;"
+    return f"{published} noted at first use and compared from then on"
 
 
 def _print_detector(file: Path, sha256: str, fits: str) -> None:

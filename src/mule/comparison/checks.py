@@ -31,7 +31,7 @@ from mule.inference.outputs import SideOutputs
 from mule.inference.results import kept_outputs, read_novelties
 from mule.inference.sides import VAL, table_actors
 from mule.metrics import MEASURES
-from mule.novelty.thresholds import promised_threshold
+from mule.novelty.calibration import promised_threshold
 from mule.training.data import root_of, table_sides, videos_of
 from mule.video.reading import video_facts
 

@@ -39,6 +39,7 @@ from mule.comparison.rows import (
 from mule.comparison.sheets import Findings, findings_of, method_names, require_methods
 from mule.core.config import ConfigError
 from mule.core.errors import MuleError, RangeError
+from mule.core.locks import only_writer
 from mule.core.settings import Experiment, StageData
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging
@@ -118,9 +119,22 @@ def run_comparison(
 
     Raises:
         ConfigError: the rows cannot be compared, or their folders hold other experiments.
+        FolderInUseError: another process runs this comparison.
     """
-    contestants = plan.contestants
     _require_plan(plan)
+    with only_writer(plan.out) as notes:
+        for sentence in notes:
+            noted(sentence)
+        return _run(plan, watch=watch, noted=noted)
+
+
+def _run(
+    plan: ComparisonPlan,
+    *,
+    watch: Callable[[Sequence[Row], int], AbstractContextManager[object]],
+    noted: Noted,
+) -> FinishedComparison:
+    contestants = plan.contestants
     if plan.equal == "time":
         contestants = at_equal_time(contestants, plan.out, noted=noted)
     rows = planned_rows(contestants, plan.out, seeds=plan.seeds, splits=plan.splits, judging=plan.judging)
@@ -302,6 +316,13 @@ def write_comparison(
     findings: Findings, plan: ComparisonPlan, facts: PageFacts, *, pictures: bool, docs: Path | None
 ) -> list[Path | str]:
     """Write tables, figures and the results page; return their paths, and why a picture could not be drawn."""
+    with only_writer(plan.out):
+        return _written(findings, plan, facts, pictures=pictures, docs=docs)
+
+
+def _written(
+    findings: Findings, plan: ComparisonPlan, facts: PageFacts, *, pictures: bool, docs: Path | None
+) -> list[Path | str]:
     out, side = plan.out, findings.tests[0]
     tables = all_tables(findings, resamples=plan.judging.resamples)
     places: list[Path | str] = [*write_tables(findings, out, tables)]

@@ -27,6 +27,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from mule.core.errors import MuleError, RangeError
 from mule.core.heap import keep_freed_memory
+from mule.core.signals import without_ctrl_c
 
 MOST_TRIES = 3
 """How often to start a job whose process keeps being killed."""
@@ -217,7 +218,8 @@ def _started(
     with _in_environment(OMP_NUM_THREADS="1", **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})):
         packed = pickle.dumps((work, job))
         process = fresh.Process(target=_do_in_child, args=(packed, dict(os.environ), outcome), name=job.name)
-        process.start()
+        with without_ctrl_c():
+            process.start()
     return _Child(number, num_tries, process, outcome, gpu)
 
 

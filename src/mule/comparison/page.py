@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mule.comparison.checks import control_note, promise_kept, with_control
 from mule.comparison.figures import CAPTIONS
+from mule.comparison.paper_tables import PaperTable
 from mule.comparison.rows import gradient_steps
 from mule.comparison.sheets import (
     Findings,
@@ -147,7 +148,11 @@ OF_TABLES = (
 NOT_THE_PAPER = (
     "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
     "Kinetics, and GPUs; the experiments are `ava` and `charades`, and with the data at hand the command is "
-    "`mule compare ava --system NAME … --set data.root=DIR`."
+    "`mule compare --table 3 --set data.root=DIR`."
+)
+OF_THE_PAPER = (
+    "These are the rows of Table {number} of the paper, on the data named above; `table-{number}.md` has the paper's layout. "
+    "The paper's numbers are on all of {data}."
 )
 
 
@@ -161,6 +166,8 @@ class PageFacts:
     failures: Mapping[str, str]
     """Rows that failed, and why."""
     elapsed_s: float | None = None
+    table: PaperTable | None = None
+    """The table of the paper that the rows are of."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ def write_results_page(
         "",
         "## What these numbers mean",
         "",
-        f"{_what_it_is(findings)} {NOT_THE_PAPER}",
+        _what_it_is(findings, facts.table),
         "",
         *_how_compared(findings, side),
     ]
@@ -309,12 +316,12 @@ def _without_spread(sheet: Sheet) -> Sheet:
     return replace(sheet, lines=tuple(lines))
 
 
-def _what_it_is(findings: Findings) -> str:
+def _what_it_is(findings: Findings, table: PaperTable | None) -> str:
     is_stage = all(isinstance(each.row.experiment.data, StageData) for each in findings.rows)
     splits = {each.row.trial.split for each in findings.rows}
     trials = {each.row.trial for each in findings.rows}
     few = (
-        f" They come from {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
+        f"They come from {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
         f"split{'s' * (len(splits) > 1)}: other seeds and other actions may rank similar methods differently."
     )
     of_split_a = (
@@ -322,7 +329,10 @@ def _what_it_is(findings: Findings) -> str:
         if splits == {"A"} and is_stage
         else ""
     )
-    return (OF_STAGE if is_stage else OF_TABLES) + few + of_split_a
+    data = None if table is None else {"ava": "AVA", "charades": "Charades"}.get(table.experiment.stem)
+    if table is not None and data is not None:
+        return f"{OF_THE_PAPER.format(number=table.number, data=data)} {few}"
+    return f"{OF_STAGE if is_stage else OF_TABLES} {few}{of_split_a} {NOT_THE_PAPER}"
 
 
 def _how_compared(findings: Findings, side: str) -> list[str]:

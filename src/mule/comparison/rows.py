@@ -25,6 +25,8 @@ from mule.core.config import ConfigError, experiment_from, experiment_toml, load
 from mule.core.config import differences as changed_settings
 from mule.core.errors import WeightsError
 from mule.core.files import write_file
+from mule.core.locks import only_writer
+from mule.core.manifest import write_sealed
 from mule.core.settings import Experiment, StageData
 from mule.evaluation.outcomes import Trial
 from mule.inference.judging import Judging, judge_run, result_key
@@ -37,7 +39,7 @@ from mule.training.choosing import inner_steps_of
 from mule.training.data import Noted, table_sides
 from mule.training.maps import maps_key
 from mule.training.monitor import Validation
-from mule.training.run_folder import CARD, EXPERIMENT, METRICS, MODEL, RUN, read_metrics
+from mule.training.run_folder import CARD, EXPERIMENT, METRICS, MODEL, RUN, RunFolder, read_card, read_metrics
 
 ROWS, LOG = "rows", "log.txt"
 OUTPUTS = "outputs"
@@ -58,9 +60,13 @@ def take_over(run_dir: Path, folder: Path, experiment: Experiment) -> None:
             f"{run_dir}: {experiment.system} takes its weights from this run, which is not finished. Finish it first; the same "
             "command resumes both."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        _take_over(run_dir, folder, experiment)
+
+
+def _take_over(run_dir: Path, folder: Path, experiment: Experiment) -> None:
     write_file(folder / EXPERIMENT, experiment_toml(experiment))
-    record = json.loads((run_dir / RUN).read_text(encoding="utf-8"))
+    record = RunFolder(run_dir).record()
     record |= {"experiment": experiment.model_dump(mode="json"), "weights_of": run_dir.name}
     write_file(folder / RUN, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     _link(run_dir / MODEL, folder / MODEL)
@@ -68,10 +74,9 @@ def take_over(run_dir: Path, folder: Path, experiment: Experiment) -> None:
     for path in sorted((run_dir / OUTPUTS).glob("*.*")):
         if path.suffix in (".safetensors", ".json"):
             _link(path, folder / OUTPUTS / path.name)
-    card = json.loads((run_dir / CARD).read_text(encoding="utf-8"))
-    write_file(
-        folder / CARD, json.dumps({**card, "system": experiment.system}, indent=2, ensure_ascii=False) + "\n"
-    )
+    card = {**read_card(run_dir), "system": experiment.system}
+    text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+    write_sealed(folder, {CARD: text.encode()}, begins=True, known={MODEL: card["weights_sha256"]})
 
 
 def _link(source: Path, target: Path) -> None:

@@ -36,16 +36,6 @@ def cxcywh_from_xyxy(boxes_xyxy: Boxes) -> Boxes:
     return torch.cat([(corner + opposite) / 2, opposite - corner], dim=1)
 
 
-def px_from_unit(boxes_xyxy_unit: Boxes, *, width_px: int, height_px: int) -> Boxes:
-    """Convert fractions to pixels of an image of this size."""
-    return boxes_xyxy_unit * boxes_xyxy_unit.new_tensor([width_px, height_px, width_px, height_px])
-
-
-def unit_from_px(boxes_xyxy_px: Boxes, *, width_px: int, height_px: int) -> Boxes:
-    """Convert pixels to fractions of an image of this size."""
-    return boxes_xyxy_px / boxes_xyxy_px.new_tensor([width_px, height_px, width_px, height_px])
-
-
 def clip_to_image(boxes_xyxy_px: Boxes, *, width_px: int, height_px: int) -> Boxes:
     """Return the part of each box inside the image; a box outside it has no area (see `has_area`)."""
     x = boxes_xyxy_px[:, 0::2].clamp(0, width_px)

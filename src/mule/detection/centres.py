@@ -6,7 +6,6 @@ frame, short side 96 px ─▶ convolutions down to a sixteenth and back to a ha
 The built-in weights were trained on rendered scenes. (Objects as points, Zhou et al. 2019.)
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,9 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from mule.core.documents import json_of
 from mule.core.errors import DetectorError
+from mule.core.text_rows import shown
 from mule.detection.boxes import clip_to_image, has_area, nms
 from mule.detection.detections import Detections, concatenate
 from mule.detection.detector import RgbFrames, require_rgb_frames
@@ -28,6 +29,7 @@ WIDTHS = (16, 32, 64, 96)
 MAX_DETECTIONS = 60
 MAX_IOU = 0.65
 MIN_SCORE = 0.1
+_MOST_LETTERS = 300
 
 FrameMaps = Float[Tensor, "frames _channels _rows _cols"]
 
@@ -140,9 +142,11 @@ def read_centre_detector(path: Path) -> CentreDetector:
         content = path.read_bytes()
         tensors = safetensors.torch.load(content)  # refuses truncated files
         length = int.from_bytes(content[:8], "little")
-        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        about = json_of(content[8 : 8 + length]).get("__metadata__", {})
         if about.get("format") != CENTRES_FORMAT:
-            raise DetectorError(f"{path}: format must be {CENTRES_FORMAT!r}; got {about.get('format')!r}.")
+            raise DetectorError(
+                f"{path}: format must be {CENTRES_FORMAT!r}; got {shown(str(about.get('format')))}."
+            )
         names = tuple(about["class_names"].split(","))
         network = CentreNetwork(len(names))
         network.load_state_dict({name: each.float() for name, each in tensors.items()})
@@ -154,8 +158,9 @@ def read_centre_detector(path: Path) -> CentreDetector:
         )
     except DetectorError:
         raise
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise DetectorError(f"{path}: must be the weights of a centre detector; {error}.") from None
+    except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:_MOST_LETTERS]
+        raise DetectorError(f"{path}: must be the weights of a centre detector; {reason}.") from None
 
 
 def centre_detector_file(

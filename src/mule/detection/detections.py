@@ -14,7 +14,8 @@ from torch import Tensor
 from mule.core.defaults import PAPER_ACTOR_SCORE
 from mule.core.errors import AnnotationError, NotFinite, RangeError, ShapeError
 from mule.core.text_rows import PROBLEMS_SHOWN
-from mule.detection.boxes import has_area, px_from_unit
+from mule.detection.boxes import has_area
+from mule.video.transforms import px_from_unit
 
 PERSON = 0
 """Class index of a person. Persons are actors, all other classes are objects."""

@@ -18,6 +18,8 @@ RgbFrames = Shaped[Tensor, "frames channels rows cols"]
 """RGB frames, uint8 from 0 to 255 or floating point from 0 to 1."""
 
 STRIDES_PX = (8, 16, 32)
+LARGEST_INPUT_PX = 4096
+"""Sides of a detector's input."""
 PAD_GREY = 114
 MAX_CANDIDATES = 1000  # per frame, best first, to limit the overlap matrix
 
@@ -188,7 +190,13 @@ class YoloxDetector:
         )
 
     def _run(self, canvases: Float[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "frames anchors channels"]:
-        outputs = self._session.run(None, {self._input_name: canvases.numpy()})
+        try:
+            outputs = self._session.run(None, {self._input_name: canvases.numpy()})
+        except Exception as failure:  # see _open_session
+            raise DetectorError(
+                f"{self.path}: must run on {self._width_px}x{self._height_px} px; onnxruntime reports: "
+                f"{' '.join(str(failure).split())[:300]}. Export the detector again."
+            ) from failure
         expected = (len(canvases), len(self._grid), 5 + len(self.class_names))
         if len(outputs) != 1 or tuple(outputs[0].shape) != expected:
             raise DetectorError(
@@ -234,10 +242,12 @@ def _require_image_input(path: Path, session: Any) -> tuple[str, int | None, int
     inputs = session.get_inputs()
     match [(i.type, i.shape) for i in inputs]:
         case [("tensor(float)", [1 | str() | None as most, 3, int(height_px), int(width_px)])] if (
-            height_px % STRIDES_PX[-1] == 0 and width_px % STRIDES_PX[-1] == 0
+            0 < height_px <= LARGEST_INPUT_PX
+            and 0 < width_px <= LARGEST_INPUT_PX
+            and height_px % STRIDES_PX[-1] == width_px % STRIDES_PX[-1] == 0
         ):
             return inputs[0].name, 1 if most == 1 else None, height_px, width_px
     raise DetectorError(
         f"{path}: a YOLOX file must take one float image (1, 3, height, width) with fixed sides that are multiples "
-        f"of {STRIDES_PX[-1]}; got {[(i.name, i.type, i.shape) for i in inputs]}."
+        f"of {STRIDES_PX[-1]}, at most {LARGEST_INPUT_PX}; got {[(i.name, i.type, i.shape) for i in inputs]}."
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mule.core.errors import AnnotationError
-from mule.core.text_rows import Json, is_number, read_json, read_lines
+from mule.core.text_rows import Json, is_number, read_json, read_lines, shown
 from mule.detection.cards import CLASS_INDEX_BY_CATEGORY_ID, COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import BoxRow, BoxTable, FrameKey, frame_key, table_from_rows
 
@@ -89,12 +89,12 @@ def _label(columns: tuple[str, ...], values: list[str]) -> str:
 
 def _ava_row(where: str, values: list[str], *, label: str) -> BoxRow | str:
     if not all(_is_number(value) for value in (values[1], *values[2:6], *values[7:8])):
-        return f"{where}: timestamp, x1, y1, x2, y2 and score must be finite numbers; got {','.join(values)}."
+        return f"{where}: timestamp, x1, y1, x2, y2 and score must be finite numbers; got {','.join(each[:40] for each in values)}."
     frame = frame_key(values[0], float(values[1]))
     if len(values) == 2:
         return BoxRow(where, frame)
     if label != "object" and label not in COCO_CLASSES:
-        return f"{where}: column 'label' must be 'person', 'object' or a COCO class; got {label!r}."
+        return f"{where}: column 'label' must be 'person', 'object' or a COCO class; got {shown(label)}."
     score = float(values[7]) if len(values) == 8 else 1.0
     if score > 1:
         return (

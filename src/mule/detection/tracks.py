@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from mule.core.errors import RangeError
+from mule.core.tensors import Promised, require_tensors
 from mule.detection.boxes import Boxes, cxcywh_from_xyxy, iou_matrix, xyxy_from_cxcywh
 from mule.detection.detections import PERSON, Detections
 
@@ -104,6 +105,16 @@ class _Tracks:
         return self.times_seen >= 2
 
 
+_STATE: Mapping[str, Promised] = {
+    "track_id": (torch.int64, ("tracks",)),
+    "mean": (torch.float64, ("tracks", 4, 2)),
+    "covariance": (torch.float64, ("tracks", 4, 2, 2)),
+    "times_seen": (torch.int64, ("tracks",)),
+    "hidden_steps": (None, ("tracks",)),
+    "next_id": (torch.int64, ()),
+}
+
+
 class Tracker:
     """Assigns track ids to the person boxes of one frame after another. Keeps only live tracks."""
 
@@ -155,7 +166,12 @@ class Tracker:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from the `state` of another tracker."""
+        """Continue from the `state` of another tracker.
+
+        Raises:
+            ShapeError: it is not such a state.
+        """
+        require_tensors(state, _STATE)
         motion = Motion(state["mean"], state["covariance"])
         self._tracks = _Tracks(state["track_id"], motion, state["times_seen"], state["hidden_steps"])
         self._next_id = int(state["next_id"])

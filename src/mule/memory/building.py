@@ -1,8 +1,8 @@
 """Build a memory, calibrate it, add to it, merge two, and forget an action."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Shaped
@@ -33,6 +33,8 @@ class SeenActors:
     features: Float[Tensor, "actors dim"]
     labels: Shaped[Tensor, "actors classes"]
     places: Places
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    """What each is seen by, where that decides about novelty (`mule.novelty.crossfit.Inputs`); else empty."""
 
     def __post_init__(self) -> None:
         if not len(self.features) == len(self.labels) == len(self.places):
@@ -56,7 +58,8 @@ class SeenActors:
 
     def at(self, rows: Shaped[Tensor, " chosen"]) -> "SeenActors":
         """Return some of these actors."""
-        return SeenActors(self.features[rows], self.labels[rows], self.places[rows])
+        inputs = {name: each[rows] for name, each in self.inputs.items()}
+        return SeenActors(self.features[rows], self.labels[rows], self.places[rows], inputs)
 
 
 def build_memory(

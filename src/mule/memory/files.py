@@ -20,8 +20,9 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mule.core.documents import json_of
 from mule.core.errors import MuleError
-from mule.core.files import write_file
+from mule.core.manifest import write_sealed
 from mule.memory.memory import EvidenceMemory, NeighbourKernel, Places
 from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening
 
@@ -62,7 +63,7 @@ def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
 
 
 def write_memory(path: Path, remembered: Remembered) -> None:
-    """Write a memory; if that fails, the old file stays as it was."""
+    """Write a memory; if that fails, the old file stays as it was. The manifest of its folder follows."""
     memory, held_out = remembered.memory, remembered.held_out
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(remembered).items()}
     card = {
@@ -77,13 +78,14 @@ def write_memory(path: Path, remembered: Remembered) -> None:
         "held_out_classes": None if held_out is None else held_out.class_names,
         "held_out_videos": None if held_out is None else held_out.videos,
         "taught": [
-            {key: getattr(action, key) for key in ("name", "slope", "offset", "typical_log_trust")}
+            {key: getattr(action, key) for key in ("name", "slope", "offset", "typical_log_trust", "videos")}
             for action in remembered.taught
         ],
-        "tensors_sha256": _digest(tensors),
+        "tensors_sha256": tensors_digest(tensors),
     }
-    card["card_sha256"] = _card_digest(card)
-    write_file(path, safetensors.torch.save(tensors, {_CARD: json.dumps(card, ensure_ascii=False)}))
+    card["card_sha256"] = card_digest(card)
+    content = safetensors.torch.save(tensors, {_CARD: json.dumps(card, ensure_ascii=False)})
+    write_sealed(path.parent, {path.name: content})
 
 
 def read_memory(path: Path, *, model: str | None = None) -> Remembered:
@@ -104,9 +106,9 @@ def read_memory(path: Path, *, model: str | None = None) -> Remembered:
         )
     try:
         # older files have no digest of the card
-        if card["tensors_sha256"] != _digest(tensors) or card.get("card_sha256", "") not in (
+        if card["tensors_sha256"] != tensors_digest(tensors) or card.get("card_sha256", "") not in (
             "",
-            _card_digest(card),
+            card_digest(card),
         ):
             raise MemoryFileError(
                 f"{path}: must be as it was written; its content has changed. Copy it again, or build it again."
@@ -152,6 +154,7 @@ def _tensors(remembered: Remembered) -> dict[str, Tensor]:
             f"taught.{number}.transform": action.whitening.transform,
             f"taught.{number}.landmarks": action.landmarks,
             f"taught.{number}.coefficients": action.coefficients,
+            **{f"taught.{number}.inputs.{name}": each for name, each in action.inputs.items()},
         }
     return tensors
 
@@ -198,6 +201,12 @@ def _taught(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str
         facts["slope"],
         facts["offset"],
         facts["typical_log_trust"],
+        {
+            name.removeprefix(f"{prefix}.inputs."): each
+            for name, each in tensors.items()
+            if name.startswith(f"{prefix}.inputs.")
+        },
+        tuple(facts.get("videos", ())),  # older files have neither
     )
 
 
@@ -206,7 +215,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise MemoryFileError(f"{path}: must be a memory file; it is a folder.")
     try:
         with safe_open(path, framework="pt") as file:
-            card = json.loads((file.metadata() or {}).get(_CARD, "{}"))
+            card = json_of((file.metadata() or {}).get(_CARD, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
             return card if isinstance(card, dict) else {}, tensors
     except FileNotFoundError:
@@ -218,7 +227,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ) from error
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the digest of a memory's tensors, with their names, types and shapes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
@@ -226,6 +236,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _card_digest(card: Mapping[str, Any]) -> str:
+def card_digest(card: Mapping[str, Any]) -> str:
+    """Return the digest of a memory's card, without the digest that it states."""
     words = {key: value for key, value in card.items() if key != "card_sha256"}
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()

@@ -218,25 +218,18 @@ def memory_vacuity_novelty(weighed: Weighed) -> Novelty:
 
 
 def entry_scales(
-    features: Float[Tensor, "entries dim"], group_index: Int[Tensor, " entries"], *, num_neighbours: int
+    features: Float[Tensor, "entries dim"],
+    group_index: Int[Tensor, " entries"],
+    *,
+    num_neighbours: int,
+    search: EntrySearch | None = None,
 ) -> Float[Tensor, " entries"]:
     """Return s, the distance of each entry to its k-th neighbour from another group.
 
-    Neighbours of the same group do not count, because they share camera, light and moment.
+    Neighbours of the same group do not count, because they share camera, light and moment. They are found by the
+    search, or among the entries themselves.
     """
-    return scales_among(
-        EntrySearch(features, group_index), features, group_index, num_neighbours=num_neighbours
-    )
-
-
-def scales_among(
-    search: EntrySearch,
-    features: Float[Tensor, "actors dim"],
-    group_index: Int[Tensor, " actors"],
-    *,
-    num_neighbours: int,
-) -> Float[Tensor, " actors"]:
-    """Return the distance of each actor to its k-th neighbour from another group."""
+    search = EntrySearch(features, group_index) if search is None else search
     distance = search.nearest(features, num_neighbours, excluding=group_index).distance[:, -1]
     lonely = torch.nonzero(torch.isinf(distance)).flatten()
     if len(lonely):

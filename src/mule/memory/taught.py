@@ -4,8 +4,8 @@ A taught action adds a column to the network's outputs, and trust to the actors 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -117,6 +117,10 @@ class TaughtAction:
     offset: float
     typical_log_trust: float
     """The median of log t over held-out known actors."""
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    """What its examples are seen by, where that decides about novelty; else empty."""
+    videos: tuple[str, ...] = ()
+    """The video of each example."""
 
     def __post_init__(self) -> None:
         problems = list(_action_misfits(self))

@@ -15,7 +15,7 @@ from torch import Tensor
 from mule.core.errors import NotFitted, RangeError, ShapeError, TooFewActors
 from mule.memory.building import SeenActors, calibrate, identities, joined_places, without_action
 from mule.memory.memory import EvidenceMemory, unit_features
-from mule.memory.search import EntrySearch, scales_among, weigh
+from mule.memory.search import EntrySearch, entry_scales, weigh
 from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening, sphere_kernel
 
 SHRINKAGE = 0.03
@@ -70,6 +70,8 @@ def teach_action(
         slope,
         offset,
         _typical_log_trust(memory, held_out),
+        exemplars.inputs,
+        tuple(exemplars.places.videos()),
     )
     return Remembered(
         _with_exemplars(memory, exemplars, class_name),
@@ -285,7 +287,8 @@ def _with_exemplars(memory: EvidenceMemory, exemplars: SeenActors, class_name: s
     count = len(features)
     old_groups, new_groups = places.group_index.split([len(memory), count])
     search = EntrySearch(memory.features, old_groups)
-    scales = scales_among(search, features, new_groups, num_neighbours=memory.kernel.num_neighbours)
+    num_neighbours = memory.kernel.num_neighbours
+    scales = entry_scales(features, new_groups, num_neighbours=num_neighbours, search=search)
     labels = torch.cat(
         [
             torch.cat([memory.labels, torch.zeros(len(memory), 1)], dim=1),

@@ -217,8 +217,9 @@ class GridRelations(nn.Module):
 
     def forward(self, scene: SceneFeatures) -> Float[Tensor, "actors dim"]:
         """Return one relational feature per actor, in the scene's order."""
-        vectors, clip_index, context, (pair_actor, _) = self._pairs(scene)
-        of_pair, _ = self.maps(vectors, clip_index, context, num_asking=len(vectors))
+        mixed = self.mixing(scene)
+        vectors, clip_index, (pair_actor, _) = _pairs(mixed)
+        of_pair, _ = self.maps(vectors, clip_index, mixed.context, num_asking=len(vectors))
         return self.actor(self._largest(of_pair, pair_actor, len(scene.actors)), scene.actors)
 
     def explained(self, scene: SceneFeatures) -> tuple[Float[Tensor, "actors dim"], ActorAttention]:
@@ -228,8 +229,9 @@ class GridRelations(nn.Module):
         pairs of an actor, `to_objects` the weight on all pairs with an object. Both divide the same weight, so each
         adds up to one, less the share of the null object.
         """
-        vectors, clip_index, context, (pair_actor, pair_object) = self._pairs(scene)
-        of_pair, attention = self.maps(vectors, clip_index, context, num_asking=len(vectors))
+        mixed = self.mixing(scene)
+        vectors, clip_index, (pair_actor, pair_object) = _pairs(mixed)
+        of_pair, attention = self.maps(vectors, clip_index, mixed.context, num_asking=len(vectors))
         features = self.actor(self._largest(of_pair, pair_actor, len(scene.actors)), scene.actors)
         between_pairs = mean_attention(attention, num_asking=len(vectors), num_maps=len(vectors))
         is_of_actor = pair_actor[:, None] == torch.arange(len(scene.actors), device=pair_actor.device)
@@ -240,17 +242,6 @@ class GridRelations(nn.Module):
             to_objects=from_actor @ is_with_object.to(from_actor),
         )
 
-    def _pairs(
-        self, scene: SceneFeatures
-    ) -> tuple[
-        Float[Tensor, "pairs width"], Int[Tensor, " pairs"], tuple[SizedContext, ...], Int[Tensor, "2 pairs"]
-    ]:
-        """W_A·A_i + W_O·O_j and the clip of every pair, the context of all clips, and the pairs (actor, object)."""
-        mixed = self.mixing(scene)
-        pairs = (mixed.actor_clip_index[:, None] == mixed.object_clip_index).nonzero().T
-        vectors = mixed.actors[pairs[0]] + mixed.objects[pairs[1]]
-        return vectors, mixed.actor_clip_index[pairs[0]], mixed.context, pairs
-
     def _largest(
         self, of_pair: Float[Tensor, "pairs width"], pair_actor: Int[Tensor, " pairs"], num_actors: int
     ) -> Float[Tensor, "actors width"]:
@@ -258,6 +249,15 @@ class GridRelations(nn.Module):
         return of_pair.new_zeros(num_actors, self.settings.width).scatter_reduce(
             0, pair_actor[:, None].expand_as(of_pair), of_pair, "amax", include_self=False
         )
+
+
+def _pairs(
+    mixed: MixedFeatures,
+) -> tuple[Float[Tensor, "pairs width"], Int[Tensor, " pairs"], Int[Tensor, "2 pairs"]]:
+    """W_A·A_i + W_O·O_j and the clip of every pair, and the pairs (actor, object)."""
+    pairs = (mixed.actor_clip_index[:, None] == mixed.object_clip_index).nonzero().T
+    vectors = mixed.actors[pairs[0]] + mixed.objects[pairs[1]]
+    return vectors, mixed.actor_clip_index[pairs[0]], pairs
 
 
 class ObjectChoice(nn.Module):

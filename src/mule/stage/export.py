@@ -12,9 +12,11 @@ unfinished data set is in the folder OUT.parts; an interrupted run continues the
 
 import hashlib
 import json
+import logging
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -25,6 +27,7 @@ import numpy as np
 
 from mule.core.errors import FileError, MuleError, RangeError
 from mule.core.files import os_reason, write_file
+from mule.core.signals import without_ctrl_c
 from mule.core.text_rows import write_csv
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS
 from mule.stage.benchmark import OnRendered, StageSet
@@ -48,7 +51,11 @@ def do_all(
 ) -> None:
     """Call `work` on every item, in any order; it returns how much it did. One worker starts no process.
 
-    Processes are spawned, so `work` must be a function of a module or a partial of one.
+    Processes are spawned, so `work` must be a function of a module or a partial of one. When one is killed, the items that
+    are not finished are tried again, unless none was finished since the last time.
+
+    Raises:
+        WorkerKilled: processes are killed again and again.
     """
     if workers < 1:
         raise RangeError(f"workers must be at least 1; got {workers}.")
@@ -58,15 +65,43 @@ def do_all(
             num_done += work(item)
             on_progress(num_done, num_all)
         return
+    missing, may_try_again = list(items), True
+    while missing:
+        num_missing = len(missing)
+        try:
+            for item, amount in _in_pool(work, list(missing), workers=workers):
+                missing.remove(item)
+                num_done += amount
+                on_progress(num_done, num_all)
+        except BrokenProcessPool:
+            if not may_try_again and len(missing) == num_missing:
+                raise WorkerKilled(
+                    f"processes must live as long as their work; they were killed twice, {num_done} of {num_all} clips "
+                    "are finished. Most often memory ran out: use fewer workers. The same command continues."
+                ) from None
+            logging.getLogger("mule").warning(
+                f"a process was killed, most often because memory ran out; trying {len(missing)} pieces again"
+            )
+            may_try_again = False
+
+
+def _in_pool(
+    work: Callable[[Item], int], items: Sequence[Item], *, workers: int
+) -> Iterator[tuple[Item, int]]:
+    """Yield each item when it is finished, and how much was done. Only this process answers Ctrl-C."""
     with ProcessPoolExecutor(min(workers, len(items)), mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(work, item) for item in items]
+        with without_ctrl_c():
+            waiting = {pool.submit(work, item): item for item in items}
         try:
             for future in as_completed(waiting):
-                num_done += future.result()
-                on_progress(num_done, num_all)
+                yield waiting[future], future.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+class WorkerKilled(MuleError, RuntimeError):  # noqa: N818 - names the fact, as the messages do
+    """Processes of a pool are killed again and again."""
 
 
 LEAST_VISIBILITY = 0.1

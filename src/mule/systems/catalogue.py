@@ -24,21 +24,22 @@ from mule.relations.aco import FactoredRelations, GridRelations
 from mule.rivals.networks.acar import AcarRelations
 from mule.rivals.networks.acar_bank import AcarBankRelations
 from mule.rivals.networks.afac import AfacModel
-from mule.rivals.networks.aia import AiaRelations, Structure
+from mule.rivals.networks.aia import AiaRelations, AiaSettings, Structure
 from mule.rivals.networks.aia_memory import AiaMemoryRelations
 from mule.rivals.networks.dear import DearModel, DearOutput, dear_loss
 from mule.rivals.networks.enn import DirichletHead, enn_loss
-from mule.systems.objectives import (
+from mule.systems.design import (
     STATIC_BIAS,
     Contrasted,
     Debiased,
     Fitted,
+    HeadOptions,
     ObjectiveOptions,
     OwnLoss,
+    Sizes,
     SystemObjective,
     Targets,
 )
-from mule.systems.sizes import HeadOptions, Sizes
 
 EvidenceKind = Literal["tied", "independent", "dirichlet", "read"]
 """Where a network's evidence comes from:
@@ -81,6 +82,8 @@ class System:
     """The system with the same network, bit for bit, where this one adds a memory of the training actors."""
     base_rate: float = BASE_RATE
     """a of Eq. 1, in the Belief score."""
+    is_as_printed: bool = False
+    """Whether training starts with the paper's summed loss and its base rate of 1, unless the experiment sets others."""
     decides_by: str | None = None
     """The novelty score that decides; None uses the default score of its evidence kind."""
 
@@ -186,7 +189,7 @@ def acar_bank_relations(sizes: Sizes) -> Relations:
 
 def aia_memory_relations(sizes: Sizes) -> Relations:
     """AIA's interactions with persons, objects and memory, in its best structure."""
-    return AiaMemoryRelations(sizes.channels, width=sizes.width, dropout=min(sizes.dropout, 0.2))
+    return AiaMemoryRelations(sizes.channels, _aia_settings(sizes))
 
 
 ACO_R = {"grid": grid_relations, "factored": factored_relations}
@@ -199,12 +202,11 @@ LOGITS: HeadForm = partial(EvidenceHead, function="relu")
 
 def aia_relations(structure: Structure) -> Callable[[Sizes], Relations]:
     """AIA's interactions with persons and objects, in the given structure."""
-    return lambda sizes: AiaRelations(
-        sizes.channels,
-        width=sizes.width,
-        structure=structure,
-        dropout=min(sizes.dropout, 0.2),
-    )
+    return lambda sizes: AiaRelations(sizes.channels, _aia_settings(sizes, structure))
+
+
+def _aia_settings(sizes: Sizes, structure: Structure = "dense_serial") -> AiaSettings:
+    return AiaSettings(width=sizes.width, structure=structure, dropout=min(sizes.dropout, 0.2))
 
 
 def _relation_model(relations: Callable[[Sizes], Relations], head: HeadForm) -> Callable[[Sizes], nn.Module]:
@@ -255,14 +257,21 @@ _M_EDC = {STATIC_BIAS: Constraint()}
 _PAPER = "Zhao et al., CVPR 2023"
 
 
-def _mule(name: str, reading: str, evidence: Parameterisation, function: EvidenceFunction) -> list[System]:
+def _mule(
+    name: str,
+    reading: str,
+    evidence: Parameterisation,
+    function: EvidenceFunction,
+    *,
+    is_as_printed: bool = False,
+) -> list[System]:
     """A variant of MULE, and the same without each of its parts (Table 2)."""
     head = partial(EvidenceHead, parameterisation=evidence, function=function)
     whole, alone = _relation_model(grid_relations, head), _relation_model(without_relations, head)
     sigmoid = _relation_model(grid_relations, LOGITS)
     source, row = f"{_PAPER}; {reading}", f"{_PAPER}; {reading}, Table 2"
     beta, bce = Debiased(), Debiased(Fitted(of_logits=True))
-    return [
+    systems = [
         System(name, source, whole, beta, evidence, function, _M_EDC),
         System(f"{name}-without-aco-r", row, alone, beta, evidence, function, _M_EDC),
         System(
@@ -271,6 +280,7 @@ def _mule(name: str, reading: str, evidence: Parameterisation, function: Evidenc
         ),
         System(f"{name}-without-m-edc", row, whole, Fitted(), evidence, function, averages_steps=True),
     ]  # fmt: skip
+    return [replace(system, is_as_printed=is_as_printed) for system in systems]
 
 
 def with_memory(network: System) -> System:
@@ -323,7 +333,13 @@ SYSTEMS: Mapping[str, System] = {
     system.name: system
     for system in (
         *_MULE,
-        *_mule("mule-literal", "two ReLU outputs per action, as printed", "independent", "relu"),
+        *_mule(
+            "mule-literal",
+            "as printed: two ReLU outputs per action, a summed loss, a base rate of 1",
+            "independent",
+            "relu",
+            is_as_printed=True,
+        ),
         _BCE,
         *_VARIANTS,
         *map(with_memory, (_MULE[0], _BCE, *_VARIANTS)),

@@ -20,7 +20,7 @@ from mule.features.pooling import FeatureMaps
 from mule.features.weights.card import Backbone
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.sizes import Sizes, tiny_sizes
+from mule.systems.design import Sizes, tiny_sizes
 
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
@@ -145,7 +145,7 @@ def network_cost(name: str, backbone: nn.Module, decide: nn.Module, input_size: 
 
 
 def _decided(decide: nn.Module, maps: FeatureMaps, input_size: tuple[int, int, int]) -> int:
-    boxes = _some_boxes(input_size)
+    boxes = some_boxes(input_size)
     return _multiply_adds(lambda: decide([maps], boxes))
 
 
@@ -164,7 +164,8 @@ def _seen_by(backbone: nn.Module, input_size: tuple[int, int, int]) -> tuple[Fea
     return zeros, _parameters(backbone), _multiply_adds(lambda: backbone(clips))
 
 
-def _some_boxes(input_size: tuple[int, int, int]) -> SceneBoxes:
+def some_boxes(input_size: tuple[int, int, int]) -> SceneBoxes:
+    """Return the boxes of the actors and objects in the clip whose cost is counted."""
     rows, cols = input_size[1:]
 
     def spread(count: int) -> tuple[Tensor, Tensor]:

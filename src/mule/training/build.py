@@ -1,7 +1,6 @@
 """From an experiment to its model, data, optimiser and run: the only module that knows both sides."""
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -14,10 +13,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mule.core.config import ConfigError, differences, experiment_toml, load_experiment
-from mule.core.errors import FileError, WeightsError
-from mule.core.processes import is_first, num_ranks, processes, wait_for_all
+from mule.core.errors import FileError, ShapeError, WeightsError
+from mule.core.processes import is_first, num_ranks, only_writers, processes, wait_for_all
 from mule.core.records import Evidence
 from mule.core.settings import BackboneSettings, Experiment, OptimizerSettings, ScheduleSettings, TableData
+from mule.core.tensors import require_tensors
+from mule.data.batches.loading import WorkerLost
 from mule.features.backbones.tiny import TinySlowFast
 from mule.features.weights.card import NORMALISATIONS, Backbone, build_backbone
 from mule.features.weights.cards import find_card
@@ -28,12 +29,12 @@ from mule.systems.catalogue import System
 from mule.training.checkpoint import CheckpointError, seed_chance
 from mule.training.choosing import inner_steps_of, require_family, settled, sizes_of, system_of
 from mule.training.data import RunData, build_data, known_classes, labels_of, with_known_classes
-from mule.training.device import moved_to
+from mule.training.device import deterministic, moved_to
 from mule.training.kept_maps import KeptBatches
 from mule.training.loop import TrainingRun, TrainingStopped
 from mule.training.maps import build_kept_data
 from mule.training.monitor import Watched
-from mule.training.run_folder import CARD, CARD_FORMAT, EXPERIMENT, MODEL, RunFolder, trained_experiment
+from mule.training.run_folder import CARD, EXPERIMENT, MODEL, RunFolder, read_card, trained_experiment
 from mule.training.step import Listener, Parts, Progress, Schedule, trained_parameters
 from mule.video.transforms import SLOWFAST, Normalisation
 
@@ -87,22 +88,38 @@ def run_experiment(
     """Train what an experiment describes, in a folder of its own; under `torchrun`, on all processes together.
 
     Raises:
+        FolderInUseError: another process trains in this folder, or changes it.
         ConfigError: the folder holds a run and `resumes` is not set, or it holds a run of another experiment.
         TrainingStopped: training cannot continue; the message says what is safe and what to do.
     """
     folder = RunFolder(run_dir)
     experiment = settled(with_known_classes(experiment))
-    with processes() as device:
+    with (
+        processes() as device,
+        deterministic(device, is_wanted=experiment.training.deterministic),
+        only_writers(run_dir) as notes,
+    ):
         changed = _require_same_run(experiment, folder, resumes=resumes)
-        for key, (old, new) in changed.items():
-            listener.noted(f"{key} was {old} and is {new} from here on")
+        for sentence in (
+            *notes,
+            *(f"{key} was {old} and is {new} from here on" for key, (old, new) in changed.items()),
+        ):
+            listener.noted(sentence)
         wait_for_all()
         parts, data = build_parts(experiment, device=device, listener=listener)
         if is_first():
-            folder.begin(experiment_toml(experiment), _facts(experiment, parts, data))
+            for sentence in folder.begin(experiment_toml(experiment), _facts(experiment, parts, data)):
+                listener.noted(sentence)
         run = TrainingRun(parts, experiment.training, folder=folder, listener=listener)
         try:
-            progress = run.train()
+            try:
+                progress = run.train()
+            except TrainingStopped as error:
+                _require_lost_worker(error)
+                listener.noted(f"{error}\nContinuing now, try 2 of 2.")
+                parts, _ = build_parts(experiment, device=device, listener=listener)
+                run = TrainingRun(parts, experiment.training, folder=folder, listener=listener)
+                progress = run.train()
         except TrainingStopped as error:
             if is_first():
                 with suppress(FileError, CheckpointError):  # the disk may be full
@@ -118,6 +135,12 @@ def run_experiment(
             )
         wait_for_all()
         return progress
+
+
+def _require_lost_worker(error: TrainingStopped) -> None:
+    """Raise the error unless a killed worker process is its cause, after which one process can continue."""
+    if not isinstance(error.__cause__, WorkerLost) or num_ranks() > 1:
+        raise error
 
 
 def _facts(experiment: Experiment, parts: Parts, data: RunData) -> dict[str, Any]:
@@ -243,7 +266,7 @@ def initialise(backbone: nn.Module, experiment: Experiment) -> None:
 
 def backbone_weights(run_dir: Path) -> dict[str, Tensor]:
     """Return the weights of the backbone that a run has trained."""
-    weights = _run_weights(run_dir, _card(run_dir))
+    weights = _run_weights(run_dir, read_card(run_dir))
     own = {name.removeprefix("backbone."): w for name, w in weights.items() if name.startswith("backbone.")}
     if not own:
         raise WeightsError(
@@ -298,30 +321,21 @@ def load_run(run_dir: Path, *, device: torch.device = CPU) -> LoadedRun:
         WeightsError: the run is not finished, or its files do not belong together.
         ConfigError: its experiment cannot be read.
     """
-    card = _card(run_dir)
+    card = read_card(run_dir)
     experiment = trained_experiment(run_dir)
+    if len(card["classes"]) != known_classes(experiment):
+        raise WeightsError(
+            f"{run_dir / CARD}: must name the {known_classes(experiment)} classes of {EXPERIMENT}; it names "
+            f"{len(card['classes'])}. Copy both again."
+        )
     weights = _run_weights(run_dir, card)
     with torch.device("meta"):
-        model = build_model(experiment)
+        model, _ = build_networks(experiment)
+    _require_tensors_of(model, weights, run_dir / MODEL)
     model.to_empty(device=device).load_state_dict(
         weights
     )  # keeps the network's memory layout, not the file's
     return LoadedRun(model.eval(), experiment, tuple(card["classes"]))
-
-
-def _card(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / CARD
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise WeightsError(
-            f"{path}: a finished run must have a card; there is none. Finish the run with `mule train … --resume`."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read ({error}).") from error
-    if card.get("format") != CARD_FORMAT:
-        raise WeightsError(f"{path}: format must be {CARD_FORMAT!r}; got {card.get('format')!r}.")
-    return card
 
 
 def _run_weights(run_dir: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -335,6 +349,19 @@ def _run_weights(run_dir: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
         return safetensors.torch.load(content)
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{path}: cannot be read ({error}).") from error
+
+
+def _require_tensors_of(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    promised = {
+        name: (None if each.is_floating_point() else each.dtype, tuple(each.shape))
+        for name, each in model.state_dict().items()
+    }
+    try:
+        require_tensors(weights, promised)
+    except ShapeError as error:
+        raise WeightsError(
+            f"{path}: must be the weights of the network in {EXPERIMENT}: {str(error).rstrip('.')}. Copy both again."
+        ) from None
 
 
 def _require_same_run(

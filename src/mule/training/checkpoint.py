@@ -13,11 +13,11 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import random
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
+from mule.core.documents import json_of
 from mule.core.errors import MuleError, NotFinite
 from mule.core.files import os_reason, sync_folder, write_to_disk
 
@@ -105,7 +105,7 @@ class Checkpoints:
         files[DIGESTS] = json.dumps({name: _sha256(file) for name, file in files.items()}).encode()
         growing = self.folder / f".{place.name}.{os.getpid()}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)  # its parent must exist: the run was not removed
             _write_folder(growing, files)
             if place.exists():
                 self._remove(place)
@@ -153,7 +153,7 @@ class Checkpoints:
         """Load the checkpoint of a step, after checking every byte of it."""
         place = self.path_of(step)
         try:
-            digests = json.loads((place / DIGESTS).read_bytes())
+            digests = dict(json_of((place / DIGESTS).read_bytes()))
             files = {name: (place / name).read_bytes() for name in digests}
             damaged = [name for name, file in files.items() if _sha256(file) != digests[name]]
             if damaged:
@@ -166,8 +166,22 @@ class Checkpoints:
             )
         except CheckpointError:
             raise
-        except (OSError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+        except Exception as error:  # a damaged file of torch can raise nearly anything
             raise CheckpointError(f"{place}: cannot be read ({os_reason(error)}).") from error
+
+    @contextmanager
+    def explaining(self, step: int) -> Generator[None]:
+        """Say in one sentence that the state of a step does not fit, whatever goes wrong while it is taken over."""
+        try:
+            yield
+        except MuleError:
+            raise
+        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:200] or "it does not"
+            raise CheckpointError(
+                f"{self.path_of(step)}: must hold the state of this training; {reason}. Remove the folder to continue from an "
+                "earlier checkpoint."
+            ) from error
 
     def sweep(self) -> None:
         """Remove what killed runs left half-written."""

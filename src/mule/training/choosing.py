@@ -10,8 +10,14 @@ from mule.core.settings import BackboneSettings, Experiment
 from mule.features.weights.card import BackboneName
 from mule.features.weights.cards import WEIGHT_CARDS
 from mule.systems.catalogue import SYSTEMS, System, find_system
-from mule.systems.objectives import ObjectiveOptions
-from mule.systems.sizes import SIZES, HeadOptions, Sizes
+from mule.systems.design import (
+    PRINTED_BASE_RATE,
+    PRINTED_REDUCTION,
+    SIZES,
+    HeadOptions,
+    ObjectiveOptions,
+    Sizes,
+)
 
 _INNER_STEPS = "objective.inner_steps"
 
@@ -27,7 +33,7 @@ def load_for_training(path: Path, settings: Sequence[str] = (), system: str | No
 
 
 def settled(experiment: Experiment, settings: Sequence[str] = (), *, rows: Iterable[str] = ()) -> Experiment:
-    """Return the experiment with what its system states: without a constraint, one step per batch.
+    """Return the experiment with what its system states: one step per batch without a constraint; the loss as printed.
 
     Args:
         experiment: as loaded.
@@ -44,6 +50,8 @@ def settled(experiment: Experiment, settings: Sequence[str] = (), *, rows: Itera
             f"system must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
     require_family(system_of(experiment), experiment.backbone)
+    if SYSTEMS[name].is_as_printed:
+        experiment = _as_printed(experiment)
     steps = experiment.objective.inner_steps
     if steps <= 1 or not SYSTEMS[name].takes_one_step:
         return experiment
@@ -55,6 +63,20 @@ def settled(experiment: Experiment, settings: Sequence[str] = (), *, rows: Itera
     return experiment.model_copy(
         update={"objective": experiment.objective.model_copy(update={"inner_steps": 1})}
     )
+
+
+def _as_printed(experiment: Experiment) -> Experiment:
+    """Return the experiment with a summed loss and a base rate of 1 where it sets neither.
+
+    They are written into the experiment, not stated by the system: a run that was trained without them keeps its own.
+    """
+    evidence, objective = experiment.evidence, experiment.objective
+    changed: dict[str, object] = {}
+    if evidence.base_rate is None:
+        changed["evidence"] = evidence.model_copy(update={"base_rate": PRINTED_BASE_RATE})
+    if objective.reduction is None:
+        changed["objective"] = objective.model_copy(update={"reduction": PRINTED_REDUCTION})
+    return experiment.model_copy(update=changed)
 
 
 def inner_steps_of(experiment: Experiment) -> int:

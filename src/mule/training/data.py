@@ -267,9 +267,21 @@ def tags_of(data: StageData | TableData) -> tuple[str, ...]:
     return () if isinstance(data, StageData) else _split_of(data).tags
 
 
+def groups_of(data: StageData | TableData) -> Mapping[str, str]:
+    """Return the film, camera or day of each video, if the split states it; empty otherwise.
+
+    Raises:
+        AnnotationError: the split cannot be read.
+    """
+    return {} if isinstance(data, StageData) else _split_of(data).groups
+
+
 def _split_of(data: TableData) -> Split:
     path = root_of(data) / data.split
-    return _split_read(path, _stamp(path))
+    split = _split_read(path, _stamp(path))
+    if data.train_novel is None:
+        return split
+    return replace(split, rules=replace(split.rules, train_novel=data.train_novel))
 
 
 @lru_cache(maxsize=SPLITS_AT_HAND)
@@ -301,7 +313,11 @@ def video_clips(
 
 
 def clip_reading(
-    data: StageData | TableData, *, num_views: int | None, short_side_px: int | None
+    data: StageData | TableData,
+    *,
+    num_views: int | None,
+    short_side_px: int | None,
+    num_crops: int | None = None,
 ) -> ClipReading:
     """How clips are read from videos; networks of rendered clips skip frames in their view, not here."""
     is_stage = isinstance(data, StageData)
@@ -310,6 +326,7 @@ def clip_reading(
         shape=ClipShape(data.num_frames, stride_frames, num_slow_frames=data.num_frames),
         frame_rate=None if is_stage else frame_rate(data),
         num_views=num_views,
+        num_crops=num_crops,
         short_side_px=short_side_px,
     )
 

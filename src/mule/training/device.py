@@ -1,6 +1,8 @@
-"""A network on its device: how precisely it computes there, in which memory layout, and whether torch compiles it."""
+"""A network on its device: how precisely and repeatably it computes there, in which memory layout, and whether compiled."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import torch
@@ -11,6 +13,33 @@ from mule.core.config import ConfigError
 from mule.core.processes import is_first, num_ranks
 from mule.core.settings import BackboneSettings, PrecisionName, TrainingSettings
 from mule.model import MuleModel
+
+_CUBLAS_ROOM = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""Without a workspace of fixed size cuBLAS may give other bits; it reads this variable when it is first used."""
+
+
+@contextmanager
+def deterministic(device: torch.device, *, is_wanted: bool) -> Generator[None]:
+    """Let torch use algorithms that give the same bits every time, for the length of the context.
+
+    On the CPU an operation without such an algorithm is an error, so that the promise is kept or broken aloud. On other
+    devices it is a warning: pooling in 3D has none there, and no SlowFast could be trained. Memory that nothing has
+    written yet is left as it is; torch would fill all of it, which helps only to find bugs.
+    """
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    fills = torch._C._get_deterministic_fill_uninitialized_memory()  # pyright: ignore[reportPrivateUsage] - else untyped
+    if is_wanted and device.type == "cuda":
+        os.environ.setdefault(*_CUBLAS_ROOM)
+    torch.use_deterministic_algorithms(is_wanted, warn_only=device.type != "cpu")
+    torch._C._set_deterministic_fill_uninitialized_memory(False)  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch._C._set_deterministic_fill_uninitialized_memory(fills)  # pyright: ignore[reportPrivateUsage]
 
 
 class Precision(NamedTuple):

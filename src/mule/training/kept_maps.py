@@ -19,8 +19,8 @@ from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.samples import WHOLE_FRAME, ClipName, ClipSamples
 from mule.data.batches.video_clips import ClipObjects
 from mule.data.table.table import ActorTable
-from mule.detection.boxes import px_from_unit
 from mule.features.feature_files import VideoFeatures
+from mule.video.transforms import px_from_unit
 
 SAME_TIME_S = 1e-3
 
@@ -92,7 +92,7 @@ def kept_table(
         clips.append(
             KeptClip(
                 name=name,
-                context=maps.context[_place(name, maps)],
+                context=maps.context[map_at(name, maps)],
                 actor_boxes_xyxy_px=_in_pixels(torch.from_numpy(boxes[rows]), maps),
                 labels=torch.from_numpy(labels[rows]),
                 actor_ids=tuple(table.actor_id[i] for i in rows.tolist()),
@@ -204,7 +204,12 @@ def _in_pixels(boxes_unit: Float[Tensor, "boxes 4"], features: VideoFeatures) ->
     return px_from_unit(boxes_unit, width_px=cols, height_px=rows)
 
 
-def _place(name: ClipName, features: VideoFeatures) -> int:
+def map_at(name: ClipName, features: VideoFeatures) -> int:
+    """Return the place of a clip's map among those of its video.
+
+    Raises:
+        VideoError: the video ends before.
+    """
     distance = (features.key_time_s - name.key_time_s).abs()
     if not len(distance) or float(distance.min()) > SAME_TIME_S:
         end = f"the last is at {float(features.key_time_s[-1]):g} s" if len(distance) else "there are none"

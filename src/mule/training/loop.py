@@ -3,13 +3,15 @@
     restore ─▶ ╭─ batch ─▶ step ─▶ every n steps: checkpoint ─╮ ─▶ validate ─▶ checkpoint ─▶ next epoch
                ╰──────────────────────────────────────────────╯                       └─▶ done: the run's weights
 
-A run on one CPU that is killed at any moment and resumed ends with the same bits as one that was never interrupted.
+The same experiment gives the same bits every time on one machine, also when it is killed at any moment and resumed.
 """
 
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from mule.core.processes import (
     everyones,
     gathered,
     is_first,
+    num_ranks,
     over_ranks,
     own_rank,
     share_weights,
@@ -28,11 +31,12 @@ from mule.core.processes import (
 )
 from mule.core.records import Evidence
 from mule.core.settings import LabelsOf, TrainingSettings
+from mule.core.signals import StopRequest
 from mule.data.batches.batches import ActorBatch
 from mule.data.batches.loading import worker_loss_explained
-from mule.model import ModelOutput
+from mule.model import ModelOutput, neighbourhood
 from mule.objective.primal_dual import PrimalDual, StepReport
-from mule.rivals.networks.clip_memory import memory_for
+from mule.rivals.networks.clip_memory import ClipMemory
 from mule.training.checkpoint import Checkpoint, Checkpoints, chance_state, seed_chance, set_chance_state
 from mule.training.monitor import Monitor, Validation, validation_of
 from mule.training.neighbours import Beside, boxes_beside, side_memory
@@ -49,6 +53,7 @@ from mule.training.step import (
     freeze_norms,
     labelled_output,
     labels_in,
+    scene_boxes,
     trained_parameters,
 )
 
@@ -69,13 +74,15 @@ def validated(
     """
     outputs: list[ModelOutput] = []
     labels: list[Tensor] = []
-    memory = side_memory(model, batches, device=device, precision=precision)
+    span = neighbourhood(model)
+    memory = None if span is None else side_memory(model, span, batches, device=device, precision=precision)
     with evaluating(model):
         for batch in batches:
             if batch.num_clips:
                 here = batch.to(device, non_blocking=True)
                 with precision or nullcontext():
-                    output = model(here.pixels, boxes_beside(here, memory))
+                    boxes = scene_boxes(here) if memory is None else boxes_beside(here, memory)
+                    output = model(here.pixels, boxes)
                 outputs.append(labelled_output(output, labels_of))
                 labels.append(labels_in(here, labels_of))
     batches.close()
@@ -109,7 +116,8 @@ class TrainingRun:
         self.backward = Backward(
             parts.optimizer, trained_parameters(parts.model), parts.clip_norm, parts.scaler
         )
-        self._forward = in_parts(parts.model, settings.accumulate_batches)
+        num_parts = settings.accumulate_batches
+        self._forward = parts.model if num_parts == 1 else in_parts(parts.model, num_parts)
         self.primal_dual = PrimalDual(
             parts.model,
             parts.optimizer,
@@ -118,7 +126,8 @@ class TrainingRun:
             measures_with=parts.measures_with,
             backward=self.backward,
         )
-        self.memory = memory_for(parts.model)
+        span = neighbourhood(parts.model)
+        self.memory = None if span is None else ClipMemory(span)
         self.average: AveragedModel | None = None
         if settings.average_decay is not None:
             self.average = AveragedModel(
@@ -145,20 +154,23 @@ class TrainingRun:
         """
         parts, settings = self.parts, self.settings
         try:
-            with worker_loss_explained():
+            with worker_loss_explained(), StopRequest() as stop:
                 self._restore()
                 self._switch_to_training()
                 while parts.train.epoch < settings.epochs and not self._is_out_of_patience():
                     waits_since = perf_counter()
+                    stop.waits = num_ranks() == 1  # several processes would stop at different steps
                     for batch in parts.train:
                         here = batch.to(parts.device, non_blocking=True)
                         self._step(here, wait_s=perf_counter() - waits_since)
                         is_due = self.progress.step % settings.checkpoint_every_steps == 0
-                        if (
-                            is_due and len(parts.train) > 0
-                        ):  # the epoch's last batch is saved with the validation
+                        # the epoch's last batch is saved with the validation
+                        if stop.was_made or (is_due and len(parts.train) > 0):
                             self._save()
+                        if stop.was_made:
+                            raise KeyboardInterrupt
                         waits_since = perf_counter()
+                    stop.waits = False
                     epoch = parts.train.epoch
                     if epoch == settings.epochs or epoch % settings.validate_every_epochs == 0:
                         self._note_validation(epoch, self.validate())
@@ -178,8 +190,9 @@ class TrainingRun:
         if freezes_norms:
             freeze_norms(model.modules())
         num_parts = self.settings.accumulate_batches
-        for sentence in what_differs(model, num_parts=num_parts, freezes_norms=freezes_norms):
-            self._note(sentence)
+        if num_parts > 1 or num_ranks() > 1:
+            for sentence in what_differs(model, num_parts=num_parts, freezes_norms=freezes_norms):
+                self._note(sentence)
 
     def timings(self) -> dict[str, float]:
         """Return the seconds spent since the start, or since resuming, on steps, waits, validations and checkpoints."""
@@ -323,7 +336,11 @@ class TrainingRun:
                 self._note(NO_TENSORBOARD)
 
     def _take(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
+        with self.checkpoints.explaining(checkpoint.step):
+            self._take_all(checkpoint, checkpoint.state)
+        self._note(f"resuming after step {checkpoint.step} of {self.num_steps}")
+
+    def _take_all(self, checkpoint: Checkpoint, state: Mapping[str, Any]) -> None:
         self.parts.model.load_state_dict(checkpoint.model)
         if self.average is not None and checkpoint.average is not None:
             self.average.load_state_dict(checkpoint.average)
@@ -338,7 +355,6 @@ class TrainingRun:
         self.progress = Progress(**state["progress"])
         if own_rank() < len(state["chance"]):
             set_chance_state(state["chance"][own_rank()])
-        self._note(f"resuming after step {checkpoint.step} of {self.num_steps}")
 
     def _take_kept_weights(self) -> None:
         """Load the weights to keep, the best or the last, into the model."""

@@ -235,7 +235,7 @@ def kept_features(
     in training and again for each side it is judged on.
     """
     times = _key_times(table)
-    at_hand = _read_before(maps_key(experiment), _backbone_when_asked(experiment, data).recipe.weights_sha256)
+    at_hand = _read_before(maps_key(experiment), backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
     for num_done, (name, extraction) in enumerate(_extractions(experiment, data, unread, table), start=1):
@@ -263,7 +263,7 @@ def _extractions(
 
     All key times of a video are included, whatever the split does with its rows, so every split finds the same maps.
     """
-    extractor = Extractor(_backbone_when_asked(experiment, data), root_of(data) / data.features)
+    extractor = Extractor(backbone_when_asked(experiment, data), root_of(data) / data.features)
     key_times = _key_times(table)
     for video, path in sorted(videos.items()):
         first = extractor.extract(path, key_times[video]) if is_first() else None
@@ -282,7 +282,7 @@ def _key_times(table: ActorTable) -> dict[str, tuple[Fraction, ...]]:
     return {name: tuple(times) for name, times in by_video.items()}
 
 
-def _backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
+def backbone_when_asked(experiment: Experiment, data: TableData) -> FrozenBackbone:
     """Return the frozen backbone; its weights are read at the first clip, so not at all where all maps are kept."""
     weights, is_compiled = experiment.backbone.weights or Path(), experiment.backbone.runtime == "openvino"
     card, rate = as_seen(find_card(experiment.backbone.name), experiment, data), frame_rate(data)

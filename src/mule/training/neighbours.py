@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mule.data.batches.batches import ActorBatch
 from mule.model import ModelOutput, SceneBoxes
-from mule.rivals.networks.clip_memory import ClipMemory, memory_for
+from mule.relations.remembered import MemorySpan
+from mule.rivals.networks.clip_memory import ClipMemory
 from mule.training.sharing import Forward
 from mule.training.step import evaluating, scene_boxes
 
@@ -33,29 +34,25 @@ class Beside:
         self._memory.write(self._names, self._to_remember, loss=loss)
 
 
-def boxes_beside(batch: ActorBatch, memory: ClipMemory | None) -> SceneBoxes:
-    """Return the boxes of a batch with the neighbours of its clips; without a memory there are none."""
+def boxes_beside(batch: ActorBatch, memory: ClipMemory) -> SceneBoxes:
+    """Return the boxes of a batch with the neighbours of its clips."""
     boxes = scene_boxes(batch)
-    if memory is None:
-        return boxes
     return replace(boxes, remembered=memory.near(batch.clip_names, boxes.actors_xyxy_px.device))
 
 
 def side_memory(
     model: nn.Module,
+    span: MemorySpan,
     batches: Iterable[ActorBatch],
     *,
     device: torch.device,
     precision: AbstractContextManager[object] | None = None,
-) -> ClipMemory | None:
+) -> ClipMemory:
     """Return what a model remembers of all clips of a side, after one pass over them.
 
-    A model that sees each clip alone needs no pass and has no memory. What a network remembers of a clip does not depend on
-    its neighbours, so one pass is enough.
+    What a network remembers of a clip does not depend on its neighbours, so one pass is enough.
     """
-    memory = memory_for(model)
-    if memory is None:
-        return None
+    memory = ClipMemory(span)
     with evaluating(model):
         for batch in batches:
             here = batch.to(device)

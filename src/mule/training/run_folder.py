@@ -7,6 +7,7 @@
         checkpoints/        where `--resume` continues from
         model.safetensors   the weights, once training is done
         card.json           what these weights are
+        mule-manifest.json  SHA-256 of experiment, weights and card, and of a memory if there is one
 
 Every file is written whole; only `metrics.jsonl` grows, and a truncated last line is dropped.
 
@@ -24,14 +25,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from torch import nn
 
-from mule.core.config import ConfigError, differences, load_experiment
-from mule.core.files import cache_folder, write_file
+from mule.core.config import ConfigError, differences, load_experiment, reasons_of
+from mule.core.documents import DocumentError, json_of
+from mule.core.errors import WeightsError
+from mule.core.files import cache_folder, os_reason, sweep, write_file
+from mule.core.manifest import require_sealed, write_sealed
+from mule.core.processes import num_ranks
 from mule.core.settings import Experiment, StageData
+from mule.core.text_rows import shown
 from mule.features.weights.cards import WEIGHT_CARDS
 from mule.features.weights.download import place_of
 from mule.training.checkpoint import CheckpointError, weights_file
@@ -80,14 +87,28 @@ class Curves:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a file of curves, without a truncated last one."""
+    """Read the lines of a file of curves, without a truncated last one.
+
+    Raises:
+        CheckpointError: a line is none of curves; the message names it.
+    """
     return list(_whole_lines(path)) if path.exists() else []
 
 
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            values = json_of(line, finite=False)
+        except DocumentError as error:
+            raise CheckpointError(
+                f"{path}, line {number}: must be JSON; {error}. Remove the line, and resume."
+            ) from None
+        if not isinstance(values, dict) or type(values.get("step")) is not int:
+            raise CheckpointError(
+                f"{path}, line {number}: must be an object with a whole step; got {shown(str(values))}. Remove the line, "
+                "and resume."
+            )
+        yield values
 
 
 def _event_writer(folder: Path, *, next_step: int) -> "SummaryWriter | None":
@@ -108,7 +129,59 @@ def _write_numbers(writer: "SummaryWriter", values: Mapping[str, Any], step: int
 
 EXPERIMENT, RUN, MODEL, CARD = "experiment.toml", "run.json", "model.safetensors", "card.json"
 PACKAGES = ("mule", "torch", "numpy", "safetensors", "pydantic", "av")
-CARD_FORMAT = "mule-run-1"
+VARIABLES = ("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
+"""Variables that choose algorithms; the number of threads is recorded as it is."""
+CARD_FORMAT = "mule-run-2"
+OLD_CARD_FORMAT = "mule-run-1"
+"""Of runs without a manifest, before version 0.2."""
+
+
+class RunCard(BaseModel):
+    """What vouches for the weights of a run; further entries are for people."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    format: Literal["mule-run-1", "mule-run-2"]
+    classes: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    @field_validator("classes")
+    @classmethod
+    def _require_each_once(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names):
+            raise ValueError("Every class must be named once")
+        return names
+
+
+class _Sessions(BaseModel):
+    """The part of a run's record that later sessions add to."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    sessions: list[dict[str, Any]] = []
+
+
+def read_card(run_dir: Path) -> dict[str, Any]:
+    """Read the card of a finished run, after checking that its files are those of the manifest.
+
+    Raises:
+        WeightsError: the run is not finished, or a file that decides something is missing, changed or extra.
+    """
+    path = run_dir / CARD
+    try:
+        card = RunCard.model_validate(json_of(path.read_bytes(), finite=False))
+    except FileNotFoundError:
+        raise WeightsError(
+            f"{path}: a finished run must have a card; there is none. Finish the run with `mule train … --resume`."
+        ) from None
+    except ValidationError as error:
+        raise WeightsError(
+            f"{path}: must be the card of a run; {reasons_of(error)}. Copy it again."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: must be the card of a run; {os_reason(error)}. Copy it again.") from None
+    require_sealed(run_dir, vouched={MODEL: card.weights_sha256}, is_needed=card.format == CARD_FORMAT)
+    return card.model_dump()
 
 
 @dataclass(frozen=True)
@@ -122,22 +195,31 @@ class RunFolder:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
 
-    def begin(self, experiment_toml: str, facts: Mapping[str, Any]) -> None:
-        """Record what is about to be trained; an earlier session of the same run keeps its entry."""
+    def begin(self, experiment_toml: str, facts: Mapping[str, Any]) -> list[str]:
+        """Record what is about to be trained; an earlier session of the same run keeps its entry.
+
+        Return what differs from the earlier session, if the bits of the result depend on it.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
                 f"{self.path}: must be a folder that can be made; {error.strerror}."
             ) from error
-        write_file(self.path / EXPERIMENT, experiment_toml)
-        sessions = [*self.record().get("sessions", []), {"started_at": _now(), **environment()}]
-        self._write({**facts, "status": "running", "sessions": sessions})
+        sweep(self.path)
+        write_sealed(self.path, {EXPERIMENT: experiment_toml.encode()})
+        earlier, now = self.record().get("sessions", []), environment()
+        self._write({**facts, "status": "running", "sessions": [*earlier, {"started_at": _now(), **now}]})
+        return _other_bits(earlier[-1], now) if earlier else []
 
     def update(self, **entries: Any) -> None:  # noqa: ANN401 - anything JSON has
         """Add entries to the record; those of the current session go to `session`."""
         record = self.record()
-        sessions = record["sessions"]
+        sessions = record.get("sessions")
+        if not sessions:
+            raise CheckpointError(
+                f"{self.path / RUN}: must exist as long as the run is trained; it was removed. Train again in another folder."
+            )
         sessions[-1] = {**sessions[-1], **entries.pop("session", {})}
         self._write({**record, **entries, "sessions": sessions})
 
@@ -145,18 +227,22 @@ class RunFolder:
         """Return the content of `run.json`; empty if there is none yet."""
         path = self.path / RUN
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return _Sessions.model_validate(json_of(path.read_bytes(), finite=False)).model_dump()
         except FileNotFoundError:
             return {}
+        except ValidationError as error:
+            raise CheckpointError(
+                f"{path}: must be the record of a run; {reasons_of(error)}. Remove it and resume."
+            ) from None
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error}). Remove it and resume.") from error
 
     def write_model(self, model: nn.Module, card: Mapping[str, Any]) -> None:
-        """Write the weights of the run, then the card that vouches for them."""
+        """Write the weights of the run, the card that vouches for them, and the manifest of all that decides."""
         file = weights_file(model.state_dict(), {"format": CARD_FORMAT})
-        write_file(self.path / MODEL, file)
         whole = {"format": CARD_FORMAT, **card, "weights_sha256": hashlib.sha256(file).hexdigest()}
-        write_file(self.path / CARD, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        write_sealed(self.path, {MODEL: file, CARD: text.encode()}, begins=True)
 
     def _write(self, record: Mapping[str, Any]) -> None:
         write_file(self.path / RUN, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
@@ -174,10 +260,23 @@ def environment() -> dict[str, Any]:
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "num_cores": os.cpu_count(),
             "torch_threads": torch.get_num_threads(),
+            "num_processes": num_ranks(),
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+            "cuda": torch.version.cuda,
+            "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         },
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+def _other_bits(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Say which versions and which hardware differ between two sessions of a run."""
+    return [
+        f"{name} was {old} and is {new}, so the weights may differ from those of an uninterrupted run in their last digits"
+        for part in ("packages", "hardware")
+        for name, new in now[part].items()
+        if name != "num_cores" and (old := before.get(part, {}).get(name, new)) != new
+    ]
 
 
 def _version(package: str) -> str | None:
@@ -267,12 +366,15 @@ def experiment_of(run_dir: Path, settings: Sequence[str] = ()) -> Experiment:
 
     Raises:
         ConfigError: the folder holds no run, or a setting changes what the run was trained on or how.
+        WeightsError: a file of a finished run is missing, changed or extra.
     """
     path = run_dir / EXPERIMENT
     if not path.is_file():
         raise ConfigError(
             f"{run_dir}: must be the folder of a run; it has no {EXPERIMENT}. `mule train` makes one."
         )
+    if (run_dir / CARD).is_file():
+        read_card(run_dir)
     trained, wanted = trained_experiment(run_dir), trained_experiment(run_dir, settings)
     changed = [key for key in differences(trained, wanted) if not key.startswith(HOW_TESTED)]
     if changed:

@@ -39,8 +39,6 @@ def in_parts(model: nn.Module, num_parts: int) -> Forward:
 
     Batch norms in training normalise each part by itself; the second run of a part leaves running statistics alone.
     """
-    if num_parts == 1:
-        return model
 
     def forward(pixels: Sequence[Tensor], boxes: SceneBoxes) -> ModelOutput:
         parts = list(parts_of(pixels, boxes, num_parts))

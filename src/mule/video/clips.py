@@ -6,7 +6,7 @@ is on screen at a time; before the first frame it is the first, after the last i
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count, pairwise, takewhile
@@ -138,6 +138,26 @@ def key_times(
         return times
     stop = exact(stop_s)
     return takewhile(lambda time: time < stop, times)
+
+
+class PacedWindows:
+    """Windows without end, a fixed step from one to the next. A reader may skip ahead over a time in which nothing moves."""
+
+    def __init__(self, window: Callable[[int], ClipWindow], *, start_s: Fraction, step_s: Fraction) -> None:
+        """`window` makes number 0, 1, …, whose key times begin at `start_s`."""
+        self._window, self._start_s, self._step_s = window, start_s, step_s
+        self._number = 0
+
+    def __iter__(self) -> "PacedWindows":
+        return self
+
+    def __next__(self) -> ClipWindow:
+        self._number += 1
+        return self._window(self._number - 1)
+
+    def skip_to(self, time_s: Fraction) -> None:
+        """Leave out the windows whose key time lies before this one."""
+        self._number = max(self._number, math.ceil((time_s - self._start_s) / self._step_s))
 
 
 def spread_windows(

@@ -283,6 +283,12 @@ def _open_video(source: VideoFile | LiveStream) -> tuple[InputContainer, VideoSt
             metadata_errors="replace",
             timeout=source.timeout_s if is_live else None,
         )
+    except av.ProtocolNotFoundError:
+        scheme = source.address.split("://")[0] if is_live else "file"
+        raise VideoError(
+            f"{source}: FFmpeg must know the protocol; the one that MULE uses was built without {scheme}. Send the stream as "
+            "rtsp://, http:// or udp://."
+        ) from None
     except (av.FFmpegError, OSError, ValueError) as error:  # not chained: it may show a password
         reason = getattr(error, "strerror", None) or type(error).__name__
         advice = (

@@ -16,7 +16,6 @@ the clips in progress and held, not with the video.
 """
 
 import math
-import weakref
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -33,87 +32,22 @@ from torch import Tensor
 
 from mule.core.errors import RangeError, VideoError
 from mule.video.arrays import ArrayFrames
-from mule.video.clips import SAME_INSTANT_S, ClipWindow, Seconds, exact
+from mule.video.clips import SAME_INSTANT_S, ClipWindow, PacedWindows, Seconds, exact
 from mule.video.decode import Picture, RgbConverter, VideoFrames
 from mule.video.images import ImageFrames
+from mule.video.reel import FrameArray, Reel
 from mule.video.sources import DecodeReport, FrameStream, ImageSequence, VideoFacts, VideoSource, video_source
 from mule.video.transforms import resized, short_side_size
-
-FrameArray = UInt8[np.ndarray, "rows cols channels"]
-
-
-class Reel:
-    """The frames that clips need, numbered from zero in the order they are shown.
-
-    They lie on a strip of memory. When it is full, the frames still needed move to another strip: the previous one if
-    no clip of it is held any more, else a new one. So a clip never changes after it was handed out.
-    """
-
-    def __init__(self, size: tuple[int, int]) -> None:
-        self._strip = self._strip_before = Strip(0, size)
-        self._size = size
-        self._first = 0
-        self._end = 0
-
-    @property
-    def room(self) -> int:
-        """How many frames can be appended before `make_room` is called."""
-        return len(self._strip.images) - (self._end - self._first)
-
-    def make_room(self, num_frames: int, *, needed_from: int | None) -> None:
-        """Make room for more frames, and forget those before number `needed_from`; all, if it is None."""
-        first = self._end if needed_from is None else needed_from
-        needed = self._strip.images[first - self._first : self._end - self._first]
-        strip = self._strip_before
-        if strip.is_held or len(strip.images) < len(needed) + num_frames:
-            # Longer than needed, so that it can be reused: new memory costs more than copying.
-            strip = Strip(2 * max(len(needed), num_frames), self._size)
-        strip.images[: len(needed)] = needed
-        self._strip, self._strip_before = strip, self._strip
-        self._first = first
-
-    def append(self, image: FrameArray, *, times: int = 1) -> range:
-        """Store a frame so many times in a row, and return its numbers; its pixels are copied."""
-        numbers = range(self._end, self._end + times)
-        self._strip.images[self._end - self._first : numbers.stop - self._first] = image
-        self._end = numbers.stop
-        return numbers
-
-    def frames(self, numbers: Sequence[int]) -> UInt8[Tensor, "frames channels rows cols"]:
-        """Return the frames of these numbers: a view of the reel if they are evenly spaced, else a copy."""
-        places = np.subtract(numbers, self._first)
-        steps = np.diff(places)
-        step = steps[0] if len(steps) else 1
-        if step < 1 or (steps != step).any():
-            images = self._strip.images[places]
-        else:
-            images = self._strip.lend(slice(places[0], places[-1] + 1, step))
-        return torch.from_numpy(images).permute(0, 3, 1, 2)
-
-
-class Strip:
-    """Memory for some frames, and the views of it that are still alive."""
-
-    def __init__(self, num_frames: int, size: tuple[int, int]) -> None:
-        self.images = np.empty((num_frames, *size, 3), np.uint8)
-        self._views: list[weakref.ref[np.ndarray]] = []
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a view is alive: torch keeps it as long as any tensor shares its memory."""
-        self._views = [view for view in self._views if view() is not None]
-        return bool(self._views)
-
-    def lend(self, places: slice) -> UInt8[np.ndarray, "frames rows cols channels"]:
-        """Return a view of some frames; as long as it lives, this memory is held."""
-        view = self.images[places]
-        self._views.append(weakref.ref(view))
-        return view
-
 
 Scaler = Literal["torch", "swscale"]
 FrameReader = VideoFrames | ImageFrames | ArrayFrames
 
+MOST_TIMES_AS_LONG = 32
+"""How many times as long as its shorter side the longer side of a picture may be."""
+MOST_CLIP_PIXELS = 1 << 28
+"""Pixels of a clip after scaling, all frames together: 128 frames of 1080p."""
+LONGEST_STILL_S = Fraction(60)
+"""A picture that stays on screen for longer is a gap in time."""
 SEEK_AHEAD_S = Fraction(5)
 """Jump over gaps between clips that are longer than this; decoding through a shorter gap is cheaper."""
 
@@ -148,6 +82,9 @@ def read_clips(
     with the windows or with the source: a window whose key time lies after the end is not read, nor are later ones,
     and the report holds the first such key time.
 
+    Of `PacedWindows`, all but one are left out that lie within a gap: a picture that stays on screen for more than
+    `LONGEST_STILL_S`. The report counts the gaps.
+
     Args:
         source: a path, an address, or a source from `video_source`.
         windows: the windows to cut.
@@ -171,7 +108,41 @@ def read_clips(
     """
     with open_frames(video_source(source), report) as frames:
         painter = _Painter(frames, short_side_px, scaler)
-        yield from _clips(frames, _in_order(windows), painter, keep_key_frames)
+        most_frames = MOST_CLIP_PIXELS // (painter.scaled_size[0] * painter.scaled_size[1])
+        pace = windows if isinstance(windows, PacedWindows) else None
+        report, reel = frames.report, Reel(painter.scaled_size)
+        under_way: deque[_ClipUnderWay] = deque()
+        waiting = (
+            _ClipUnderWay(window, keeps_key_frame=keep_key_frames)
+            for window in _in_order(windows, most_frames)
+        )
+        upcoming = next(waiting, None)
+        sought: _ClipUnderWay | None = None
+        picture = frames.next_picture()
+        first_s = Fraction(0) if picture is None else picture.time_s
+        while picture is not None and (under_way or upcoming is not None):
+            if upcoming is not None and upcoming is not sought and not under_way:
+                picture = _jumped(frames, picture, upcoming.window)
+                sought = upcoming
+            following = frames.next_picture()
+            _skip_gap(pace, report, upcoming, picture, following)
+            shown = _Shown(picture, None if following is None else following.time_s, painter)
+            while (
+                upcoming is not None
+                and shown.is_on_screen(upcoming.latest_begin_s)
+                and not _is_after(report, upcoming.window)
+            ):
+                under_way.append(upcoming)
+                upcoming = next(waiting, None)
+            _see(shown, under_way, reel)
+            while under_way and under_way[0].is_whole and not _is_after(report, under_way[0].window):
+                clip = under_way.popleft()
+                num_clamped = _num_clamped(clip.window, first_s, report.end_s)
+                report.num_clamped += num_clamped
+                yield clip.clip(reel, painter.size, num_clamped)
+            picture = following
+        unread = under_way[0] if under_way else upcoming
+        report.unread_from_s = None if unread is None else unread.window.key_time_s
 
 
 def frames_at(
@@ -226,8 +197,26 @@ def open_frames(source: VideoSource, report: DecodeReport | None = None) -> Fram
     report = DecodeReport() if report is None else report
     report.end_s = report.stopped_by = report.unread_from_s = None
     if isinstance(source, FrameStream):
-        return ArrayFrames(source, report)
-    return ImageFrames(source, report) if isinstance(source, ImageSequence) else VideoFrames(source, report)
+        frames = ArrayFrames(source, report)
+    else:
+        frames = (
+            ImageFrames(source, report) if isinstance(source, ImageSequence) else VideoFrames(source, report)
+        )
+    try:
+        _require_proportions(source, frames.facts)
+    except VideoError:
+        frames.__exit__(None, None, None)
+        raise
+    return frames
+
+
+def _require_proportions(source: VideoSource, facts: VideoFacts) -> None:
+    longer, shorter = sorted((facts.rows, facts.cols), reverse=True)
+    if longer > MOST_TIMES_AS_LONG * shorter:
+        raise VideoError(
+            f"{source}: the longer side of pictures must be at most {MOST_TIMES_AS_LONG} times the shorter one, since clips "
+            f"are scaled by that; these have {facts.rows} rows and {facts.cols} columns. Crop the video first."
+        )
 
 
 class _Painter:
@@ -303,38 +292,24 @@ class _ClipUnderWay:
         return Clip(self.window, reel.frames(self.numbers), source_size, num_clamped, key_frame)
 
 
-def _clips(
-    frames: FrameReader, windows: Iterator[ClipWindow], painter: _Painter, keep_key_frames: bool
-) -> Iterator[Clip]:
-    report, reel = frames.report, Reel(painter.scaled_size)
-    under_way: deque[_ClipUnderWay] = deque()
-    waiting = (_ClipUnderWay(window, keeps_key_frame=keep_key_frames) for window in windows)
-    upcoming = next(waiting, None)
-    sought: _ClipUnderWay | None = None
-    picture = frames.next_picture()
-    first_s = Fraction(0) if picture is None else picture.time_s
-    while picture is not None and (under_way or upcoming is not None):
-        if upcoming is not None and upcoming is not sought and not under_way:
-            picture = _jumped(frames, picture, upcoming.window)
-            sought = upcoming
-        following = frames.next_picture()
-        shown = _Shown(picture, None if following is None else following.time_s, painter)
-        while (
-            upcoming is not None
-            and shown.is_on_screen(upcoming.latest_begin_s)
-            and not _is_after(report, upcoming.window)
-        ):
-            under_way.append(upcoming)
-            upcoming = next(waiting, None)
-        _see(shown, under_way, reel)
-        while under_way and under_way[0].is_whole and not _is_after(report, under_way[0].window):
-            clip = under_way.popleft()
-            num_clamped = _num_clamped(clip.window, first_s, report.end_s)
-            report.num_clamped += num_clamped
-            yield clip.clip(reel, painter.size, num_clamped)
-        picture = following
-    unread = under_way[0] if under_way else upcoming
-    report.unread_from_s = None if unread is None else unread.window.key_time_s
+def _skip_gap(
+    pace: PacedWindows | None,
+    report: DecodeReport,
+    upcoming: _ClipUnderWay | None,
+    picture: Picture,
+    following: Picture | None,
+) -> None:
+    """Skip all but one of the windows that show nothing but a picture which stays for too long."""
+    until_s = report.end_s if following is None else following.time_s
+    if pace is None or upcoming is None or until_s is None or until_s - picture.time_s <= LONGEST_STILL_S:
+        return
+    window = upcoming.window
+    reach_s = Fraction(0) if following is None else max(window.times_s[-1] - window.key_time_s, Fraction(0))
+    if window.begin_s < picture.time_s or window.key_time_s >= until_s - reach_s:
+        return
+    pace.skip_to(until_s - reach_s)
+    report.num_gaps += 1
+    report.gaps_s += until_s - picture.time_s
 
 
 def _see(shown: _Shown, clips: Collection[_ClipUnderWay], reel: Reel) -> None:
@@ -381,9 +356,14 @@ def _num_clamped(window: ClipWindow, first_s: Fraction, end_s: Fraction | None) 
     )
 
 
-def _in_order(windows: Iterable[ClipWindow]) -> Iterator[ClipWindow]:
+def _in_order(windows: Iterable[ClipWindow], most_frames: int) -> Iterator[ClipWindow]:
     previous: ClipWindow | None = None
     for window in windows:
+        if len(window.times_s) > most_frames:
+            raise RangeError(
+                f"a clip must have at most {MOST_CLIP_PIXELS:,} pixels, which are {most_frames} frames of this size; got "
+                f"{len(window.times_s)} frames. Choose fewer frames, or a smaller short side."
+            )
         if previous is not None and window.begin_s < previous.begin_s:
             raise RangeError(
                 f"windows must be sorted by their begin; one beginning at {float(window.begin_s):g} s follows "

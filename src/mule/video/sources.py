@@ -5,7 +5,7 @@ Also the facts of a source, and the report of reading it.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from mule.core.errors import RangeError, VideoError
+from mule.core.printable import printable_address
 
 WORTH_SAYING_S = Fraction(1, 4)
+MOST_LETTERS = 300
+"""Letters of a name in a message."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class DecodeReport:
     """Frames resized because their size differed from that of the first frame."""
     num_clamped: int = 0
     """Times before the first or after the last frame, which got that frame instead."""
+    num_gaps: int = 0
+    """Times in which one frame stayed on screen for so long that the windows within were skipped."""
+    gaps_s: Fraction = Fraction(0)
+    """The length of these times, all together."""
     longest_gap_s: Fraction = Fraction(0)
     """The longest time that any frame stayed on screen."""
     end_s: Fraction | None = None
@@ -66,9 +73,12 @@ class DecodeReport:
         '292 decoded; 8 damaged'
         """
         counts = {name[4:].replace("_", " "): n for name, n in vars(self).items() if name.startswith("num_")}
+        gaps = counts.pop("gaps")
         parts = [f"{n} {name}" for name, n in counts.items() if n or name == "decoded"]
         if self.longest_gap_s >= WORTH_SAYING_S:
             parts.append(f"one frame stayed for {float(self.longest_gap_s):g} s")
+        if gaps:
+            parts.append(f"gaps in time skipped: {gaps}, {float(self.gaps_s):g} s in all")
         if self.stopped_by is not None:
             parts.append(f"stopped by: {self.stopped_by}")
         if self.unread_from_s is not None:
@@ -82,7 +92,6 @@ LIVE_SCHEMES = frozenset({"http", "https", "rtmp", "rtmps", "rtp", "rtsp", "rtsp
 
 _NUMBER = re.compile(r"(\d+)")
 _CAMERA = re.compile(r"/dev/video\d+")
-_PASSWORD = re.compile(r"(?<=://)[^/?#]*@")  # as FFmpeg has it: up to the last @, for a password may hold one
 
 
 @dataclass(frozen=True)
@@ -133,8 +142,11 @@ class LiveStream:
             raise RangeError(f"timeout_s must be a positive number of seconds; got {self.timeout_s}. Try 10.")
 
     def __str__(self) -> str:
-        """Return the address without user name and password, so that messages and logs may show it."""
-        return _PASSWORD.sub("", self.address)
+        """Return the address without user name, password and query, so that messages and logs may show it."""
+        return printable_address(self.address)
+
+    def __repr__(self) -> str:
+        return f"LiveStream({str(self)!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,15 +196,23 @@ def video_source(
     if _CAMERA.fullmatch(text):
         return LiveStream(text, demuxer="v4l2", timeout_s=timeout_s)
     path = Path(address)
-    if path.is_dir():
+    if _is(path, Path.is_dir):
         return _folder(path, Fraction(image_rate))
-    if not path.is_file():
+    if not _is(path, Path.is_file):
         raise VideoError(
-            f"{path}: a video must be a file, a folder of images or an address; nothing is there. Check the path."
+            f"{printable_address(text)}: a video must be a file, a folder of images or an address; nothing is there. Check the path."
         )
     if path.suffix.lower() in LIST_SUFFIXES:
         return _image_list(path, Fraction(image_rate))
     return VideoFile(path)
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    """Whether there is a file or folder at a path; no system has one at a name that is too long."""
+    try:
+        return kind(path)
+    except OSError:
+        return False
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -208,7 +228,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 def _stream(address: str, scheme: str, timeout_s: float) -> LiveStream:
     if scheme not in LIVE_SCHEMES:
         raise VideoError(
-            f"{_PASSWORD.sub('', address)}: the address must begin with one of "
+            f"{printable_address(address)}: the address must begin with one of "
             f"{', '.join(sorted(LIVE_SCHEMES))}; got {scheme!r}. Give a file by its path alone."
         )
     # Over UDP a lost packet is a damaged frame; over TCP it is a short wait.
@@ -241,11 +261,13 @@ def _image_list(file: Path, frame_rate: Fraction) -> ImageSequence:
     if not named:
         raise VideoError(f"{file}: a list of images must name at least one image; it is empty.")
     paths = [file.parent / line for _, line in named]
-    absent = [(number, path) for (number, _), path in zip(named, paths, strict=True) if not path.is_file()]
+    absent = [
+        (number, path) for (number, _), path in zip(named, paths, strict=True) if not _is(path, Path.is_file)
+    ]
     if absent:
         number, path = absent[0]
         raise VideoError(
-            f"{file}, line {number}: every listed image must exist; {path} does not "
+            f"{file}, line {number}: every listed image must exist; {str(path)[:MOST_LETTERS]} does not "
             f"({len(absent)} of {len(paths)} are absent). Paths are relative to the list."
         )
     folder = file.parent.resolve()

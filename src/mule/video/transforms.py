@@ -126,6 +126,20 @@ def flip(frames: Frames, boxes: PixelBoxes) -> tuple[Frames, PixelBoxes]:
     return frames.flip(3), torch.stack([last - x2, y1, last - x1, y2], dim=-1)
 
 
+def px_from_unit(
+    boxes_xyxy_unit: Float[Tensor, "boxes 4"], *, width_px: int, height_px: int
+) -> Float[Tensor, "boxes 4"]:
+    """Convert fractions to pixels of an image of this size."""
+    return boxes_xyxy_unit * boxes_xyxy_unit.new_tensor([width_px, height_px, width_px, height_px])
+
+
+def unit_from_px(
+    boxes_xyxy_px: Float[Tensor, "boxes 4"], *, width_px: int, height_px: int
+) -> Float[Tensor, "boxes 4"]:
+    """Convert pixels to fractions of an image of this size."""
+    return boxes_xyxy_px / boxes_xyxy_px.new_tensor([width_px, height_px, width_px, height_px])
+
+
 def clip_boxes(boxes: PixelBoxes, rows: int, cols: int) -> tuple[PixelBoxes, Bool[Tensor, " actors"]]:
     """Clip boxes to the frame, and return which of them still cover something."""
     last = boxes.new_tensor([cols - 1, rows - 1]).repeat(2)

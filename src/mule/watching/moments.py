@@ -7,7 +7,6 @@ moment  ─ one key time ─▶ actors ─▶ now      judged by this key time a
                                  ╰▶ reasons  evidence, remembered actors, who or what contributed most
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mule.core.errors import MuleError
+from mule.core.printable import is_unwritable
 from mule.core.settings import Count, Share
 from mule.novelty.odds import in_words
 
@@ -31,21 +31,8 @@ Decision = Literal["known", "novel"]
 View = Literal["now", "so_far"]
 
 
-def printable(text: str) -> str:
-    r"""Return the text with � for characters that no file format can carry: control characters and lone surrogates.
-
-    >>> printable("lobby\n1.mp4")
-    'lobby�1.mp4'
-    """
-    return "".join("�" if _is_unwritable(letter) else letter for letter in text)
-
-
-def _is_unwritable(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cc", "Cs") or letter in "\ufffe\uffff"
-
-
 def _require_plain(text: str) -> str:
-    if not text.strip() or any(map(_is_unwritable, text)):
+    if not text.strip() or any(map(is_unwritable, text)):
         raise ValueError(
             f"a name must have letters and no control characters; got {text[:40]!r}. `printable` replaces them."
         )
@@ -255,7 +242,7 @@ class SourceFacts(Record):
 
     video: Name
     address: Name
-    """Path or address, without user name and password."""
+    """Path, or address without user name, password and query."""
     rows: Count
     cols: Count
     frame_rate: Annotated[str, AfterValidator(_require_rate)]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mule.core.errors import RangeError
+from mule.core.printable import printable_address
 from mule.detection.detector import Detector
 from mule.video.arrays import frame_stream
 from mule.video.clips import Seconds
@@ -79,7 +80,9 @@ def watch(  # noqa: PLR0913 - the one function that people call
     elif isinstance(source, Iterable) and not isinstance(source, str):
         video = frame_stream(source, rate=rate)
     else:
-        raise RangeError(f"rate belongs to an iterable of frames; {source} has a rate of its own.")
+        raise RangeError(
+            f"rate belongs to an iterable of frames; {printable_address(str(source))} has a rate of its own."
+        )
     bundle = (model if isinstance(model, Bundle) else read_bundle(Path(model))).on(runtime)
     watcher = open_watch(video, bundle, detector=detector, settings=settings)
     return watcher.__iter__() if out is None else _with_results(watcher, bundle, Path(out), resumes=resume)

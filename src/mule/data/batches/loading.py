@@ -24,6 +24,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as _Worke
 from mule.core.defaults import PREFETCH_BATCHES, READ_WORKERS, UNREADABLE_SHARE
 from mule.core.errors import MuleError, RangeError, VideoError
 from mule.core.heap import keep_freed_memory
+from mule.core.signals import without_ctrl_c
 from mule.data.batches.batches import ActorBatch, BatchClip, BatchOrder, ClipSampler, batch_of
 from mule.data.batches.samples import ClipSample, ClipSamples, ClipView, sample_at
 
@@ -213,7 +214,8 @@ class ClipLoader:
                 lost = [worker for worker in _workers_of(self._upcoming) if not worker.is_alive()]
                 if lost:
                     raise _explained(_endings(lost))
-                self._upcoming = upcoming = iter(self._data_loader())
+                with without_ctrl_c():  # workers start here; this process ends them
+                    self._upcoming = upcoming = iter(self._data_loader())
                 while True:
                     with _broken_pipe_explained(upcoming):
                         read = next(upcoming, None)

@@ -18,9 +18,9 @@ from torch import Generator, Tensor
 
 from mule.core.defaults import BOX_JITTER, FLIP_PROBABILITY
 from mule.core.errors import RangeError, ShapeError
-from mule.detection.boxes import Boxes, px_from_unit
+from mule.detection.boxes import Boxes
 from mule.video import transforms
-from mule.video.transforms import SLOWFAST, Normalisation, normalised
+from mule.video.transforms import SLOWFAST, Normalisation, normalised, px_from_unit
 
 WHOLE_FRAME = (0.0, 0.0, 1.0, 1.0)
 """The box of an actor without a box: the whole frame."""

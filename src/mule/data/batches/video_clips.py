@@ -1,9 +1,10 @@
 """Clips of real videos: a table lists who does what and when, the decoder supplies the frames.
 
 A row with a time gives the clip around it. Rows of a whole video, as in Charades, give clips inside the video: in
-training one with a uniformly drawn begin, in testing a fixed number that cover it evenly.
+training one with a uniformly drawn begin, in testing a fixed number that cover it evenly, each as a whole or in squares.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Generator
 
 from mule.core.errors import RangeError, VideoError
@@ -27,7 +28,12 @@ from mule.video.sources import (
     VideoSource,
     video_source,
 )
+from mule.video.transforms import clip_boxes, px_from_unit
 
+_Found = tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]
+"""Boxes, classes and scores of objects or persons."""
+_Seen = tuple[Float[np.ndarray, "seen 4"], Int[np.ndarray, " seen"], Float[np.ndarray, " seen"]]
+"""Those of them that a square shows."""
 _TICKS_PER_S = 1000
 _WHOLE_VIDEO_TICK = 2**40
 
@@ -41,12 +47,19 @@ class ClipReading:
     """Frames per second of the grid of times; None uses each video's own. AVA is annotated at 30 for every file."""
     num_views: int | None = None
     """Clips that cover a whole video, for testing; None draws one at random, for training."""
+    num_crops: int | None = None
+    """Squares in which each clip of a whole video is seen, evenly from one end of the long side to the other; None shows
+    the whole frame."""
     short_side_px: int | None = None
     """Scale to this short side while decoding; use it where the view has this size anyway, as in testing."""
 
     def __post_init__(self) -> None:
         if self.num_views is not None and self.num_views < 1:
             raise RangeError(f"num_views must be at least 1, or None to draw one; got {self.num_views}.")
+        if self.num_crops is not None and self.num_crops < 1:
+            raise RangeError(
+                f"num_crops must be at least 1, or None for the whole frame; got {self.num_crops}."
+            )
 
 
 class VideoClips:
@@ -71,7 +84,8 @@ class VideoClips:
             reading: how clips are cut.
             objects: objects in the frames. A clip of a whole video has those of the nearest frame within it.
             persons: detected persons. In a clip of a whole video those of the nearest frame within it are the actors, each
-                with the labels of the video; without any, the whole frame is the actor.
+                with the labels of the video; without any, the whole frame is the actor. In a crop these are the persons
+                who can be seen in it or, without any, the whole crop.
 
         Raises:
             VideoError: the table names videos without a source.
@@ -87,7 +101,8 @@ class VideoClips:
         first, clip_of_row = table.clips()
         self._rows = np.argsort(clip_of_row, kind="stable")
         self._bounds = np.searchsorted(clip_of_row[self._rows], np.arange(len(first) + 1))
-        num_views = np.where(np.isnan(table.time_s[first]), reading.num_views or 1, 1)
+        of_video = (reading.num_views or 1) * (reading.num_crops or 1)
+        num_views = np.where(np.isnan(table.time_s[first]), of_video, 1)
         self._clip = np.repeat(np.arange(len(first)), num_views)
         self._view = np.arange(len(self._clip)) - (np.cumsum(num_views) - num_views)[self._clip]
         names = [table.videos[i] for i in table.video_index[first].tolist()]
@@ -148,12 +163,17 @@ class VideoClips:
             else each.within(name.video, window)
             for each in (self._objects, self._persons)
         )
+        frames, num_crops = clip.frames, None if name.has_time else self._reading.num_crops
+        if num_crops is not None:
+            square = _Square.of(frames, int(self._view[position]) % num_crops, num_crops)
+            frames = square.cut(frames)
+            objects, persons = square.seen(objects), square.seen(persons)
         boxes = self._boxes[rows]
         if not name.has_time and len(persons[0]):
             boxes, rows = np.tile(persons[0], (len(rows), 1)), np.repeat(rows, len(persons[0]))
         return ClipSample(
             name=ClipName(name.video, float(window.key_time_s)),
-            frames=clip.frames,
+            frames=frames,
             actor_boxes_xyxy_unit=torch.from_numpy(boxes),
             labels=torch.from_numpy(self._labels[rows]),
             actor_ids=tuple(self._ids[row] for row in rows.tolist()),
@@ -190,7 +210,7 @@ class VideoClips:
         if generator is not None and reading.num_views is None:
             return _drawn_window(num_frames, reading.shape, rate, generator)
         windows = spread_windows(num_frames, reading.num_views or 1, reading.shape, rate)
-        return windows[self._view[position]]
+        return windows[int(self._view[position]) // (reading.num_crops or 1)]
 
 
 class ClipObjects:
@@ -206,17 +226,13 @@ class ClipObjects:
         self._class = table.class_index[order].astype(np.int64)
         self._score = table.score[order].astype(np.float32)
 
-    def at(
-        self, name: ClipName
-    ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
+    def at(self, name: ClipName) -> _Found:
         """Return boxes, classes and scores at the clip's key time, to the millisecond, best first; there may be none."""
         if name.video not in self._video:
             return _NO_OBJECTS
         return self._best(self._key(name.video, name.key_time_s))
 
-    def within(
-        self, video: str, window: ClipWindow
-    ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
+    def within(self, video: str, window: ClipWindow) -> _Found:
         """Return the same of the frame with objects that is nearest to the clip's key time, from its first frame to its last."""
         if video not in self._video:
             return _NO_OBJECTS
@@ -230,15 +246,51 @@ class ClipObjects:
     def _key(self, video: str, time_s: float) -> int:
         return self._video[video] * (_WHOLE_VIDEO_TICK + 1) + int(_ticks(np.array([time_s]))[0])
 
-    def _best(
-        self, key: int
-    ) -> tuple[Float[np.ndarray, "objects 4"], Int[np.ndarray, " objects"], Float[np.ndarray, " objects"]]:
+    def _best(self, key: int) -> _Found:
         start, end = np.searchsorted(self._keys, [key, key + 1])
         best = slice(start, min(end, start + self._most))
         return self._boxes[best], self._class[best], self._score[best]
 
 
 _NO_OBJECTS = (np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+@dataclass(frozen=True)
+class _Square:
+    """A square of frames that is as long as their short side; long sides are cut evenly, as in PySlowFast's test."""
+
+    rows: int
+    cols: int
+    top: int
+    left: int
+
+    @classmethod
+    def of(
+        cls, frames: UInt8[torch.Tensor, "frames channels rows cols"], number: int, count: int
+    ) -> "_Square":
+        rows, cols = frames.shape[2:]
+        slack = abs(rows - cols)
+        start = math.ceil(slack / 2) if count == 1 else math.ceil(number * slack / (count - 1))
+        return cls(rows, cols, start if rows > cols else 0, 0 if rows > cols else start)
+
+    @property
+    def side_px(self) -> int:
+        return min(self.rows, self.cols)
+
+    def cut(
+        self, frames: UInt8[torch.Tensor, "frames channels rows cols"]
+    ) -> UInt8[torch.Tensor, "frames channels side side"]:
+        return frames[:, :, self.top :, self.left :][:, :, : self.side_px, : self.side_px]
+
+    def seen(self, found: _Found) -> _Seen:
+        """Return what can be seen in the square, in fractions of it."""
+        boxes, classes, scores = found
+        boxes_px = px_from_unit(torch.from_numpy(boxes), width_px=self.cols, height_px=self.rows)
+        boxes_px = boxes_px - boxes_px.new_tensor([self.left, self.top]).repeat(2)
+        _, is_seen = clip_boxes(boxes_px, self.side_px, self.side_px)
+        kept = is_seen.numpy()
+        inside = boxes_px[is_seen].clamp(0, self.side_px) / self.side_px
+        return inside.numpy(), classes[kept], scores[kept]
 
 
 def _ticks(time_s: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:

@@ -18,6 +18,7 @@ from mule.core.text_rows import (
     numbered,
     read_chunks,
     read_lines,
+    shown,
     times_s,
     whole_numbers,
     with_width,
@@ -70,14 +71,17 @@ def read_label_map(path: Path) -> dict[int, str]:
 
 def _add_class(block: dict[str, str], names: dict[int, str], line: int, problems: Problems) -> None:
     name, number = block.get("name"), block.get("id", "")
-    if not name or not number.isdecimal() or int(number) < 1:
-        problems.add(line, f"a class must have a name and an id of at least 1; got {block or 'neither'}")
+    if not name or not number.isdecimal() or len(number) > MOST_ID_DIGITS or int(number) < 1:
+        got = shown(str(block)) if block else "neither"
+        problems.add(line, f"a class must have a name and an id from 1 to {'9' * MOST_ID_DIGITS}; got {got}")
     elif int(number) in names or name in names.values():
         problems.add(line, f"a class must be named once; got {name!r} with id {number} again")
     else:
         names[int(number)] = name
 
 
+MOST_ID_DIGITS = 9
+"""Digits of a class number."""
 FRAME_ONLY = 2
 WITHOUT_LAST = 7
 WHOLE = 8

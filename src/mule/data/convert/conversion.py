@@ -137,7 +137,7 @@ def is_key_time(time_s: float, every_s: Fraction | None) -> bool:
 
 NO_ACTION = frozenset({"", "__undefined__", "false", "none"})
 SAME_PLACE_UNIT = 1e-6
-MOST_DIGITS = 15
+_MOST_DIGITS = 15
 
 _OF_THE_TOOL = frozenset({"keyframe", "occluded", "outside", "rotation", "userCreated", "userModified"})
 
@@ -324,7 +324,7 @@ def table_and_report(
 
 def is_frame_number(text: str) -> bool:
     """Whether a text is a whole number from 0 that can be a frame number."""
-    return text.isdecimal() and len(text) <= MOST_DIGITS
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def _named_by(attribute: str, value: object) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 from xml.parsers import expat
 
 from mule.core.errors import AnnotationError
@@ -25,6 +25,9 @@ from mule.data.convert.conversion import (
     table_and_report,
 )
 from mule.data.table.table import ActorTable
+
+XML_BLOCK_BYTES, MOST_TAG_BYTES = 1 << 16, 1 << 19
+"""A tag with its attributes may have this many bytes."""
 
 
 @runtime_checkable
@@ -77,7 +80,7 @@ def read_xml(path: Path, handler: TagHandler, *, kind: str) -> None:
     parser.StartDoctypeDeclHandler = refuse
     try:
         with path.open("rb") as file:
-            parser.ParseFile(file)
+            _feed(parser, file, path)
     except OSError as error:
         raise AnnotationError(f"{path}: must be a readable file; {os_reason(error)}.") from None
     except expat.ExpatError as error:
@@ -88,6 +91,20 @@ def read_xml(path: Path, handler: TagHandler, *, kind: str) -> None:
         raise
     except (LookupError, ValueError) as error:  # unknown encodings
         raise AnnotationError(f"{path}: must be XML in UTF-8; {error}.") from None
+
+
+def _feed(parser: expat.XMLParserType, file: BinaryIO, path: Path) -> None:
+    """Parse a file block by block; expat would read a long tag again with every block."""
+    fed = 0
+    while block := file.read(XML_BLOCK_BYTES):
+        parser.Parse(block, False)
+        fed += len(block)
+        if fed - parser.CurrentByteIndex > MOST_TAG_BYTES:
+            raise AnnotationError(
+                f"{path}, line {parser.CurrentLineNumber}: a tag with its attributes must have at most "
+                f"{MOST_TAG_BYTES:,} bytes; one has more. Is the file damaged?"
+            )
+    parser.Parse(b"", True)
 
 
 SHAPES = frozenset(
@@ -191,12 +208,12 @@ def _sighting(shape: _Shape, video: str, last_frame: int | None, sightings: Sigh
     corners = numbers([values.get(name, "") for name in _CORNERS]).tolist()
     rotation = float(numbers([values.get("rotation", "0")])[0])
     if not is_frame_number(frame) or not all(map(math.isfinite, (*corners, rotation))):
-        got = ", ".join(f"{name}={values.get(name, '')!r}" for name in ("frame", *_CORNERS))
+        got = ", ".join(f"{name}={shown(values.get(name, ''))}" for name in ("frame", *_CORNERS))
         sightings.problems.add(place, f"a box must have a frame and four corners in pixels; got {got}")
         return None
     if last_frame is not None and int(frame) > last_frame:
         sightings.problems.add(
-            place, f"frame must be one of the video, whose last is {last_frame}; got {frame}"
+            place, f"frame must be one of the video, whose last is {last_frame}; got {frame[:40]}"
         )
     if not shape.track.get("label", "").strip():
         sightings.problems.add(place, f"its track must have a label; got {shown(str(shape.track))}")

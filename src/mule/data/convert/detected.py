@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mule.core.errors import RangeError, VideoError
+from mule.core.errors import MuleError, RangeError
 from mule.core.text_rows import numbered
 from mule.data.convert.conversion import EMPTY_BOX, Corners, TableRow, actor_table
 from mule.data.convert.detecting import (
@@ -87,7 +87,7 @@ def detected_boxes(
             boxes = boxes_in_video(
                 video, times[video.name], finders, batch_frames=batch_frames, on_frames=on_frames
             )
-        except VideoError as error:
+        except (MuleError, OSError) as error:  # the other videos do not depend on it
             unreadable[video.name] = str(error)
             continue
         partial.add(video, boxes)

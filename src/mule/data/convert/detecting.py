@@ -24,7 +24,6 @@ from mule.data.table.ava_boxes import is_ava_boxes
 from mule.data.table.reading import read_object_table
 from mule.data.table.table import ObjectTable
 from mule.data.table.videos import VideoOnDisk
-from mule.detection.boxes import unit_from_px
 from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import (
     DEFAULT_MAX_OBJECTS,
@@ -38,6 +37,7 @@ from mule.detection.files import load_boxes
 from mule.video.clips import SAME_INSTANT_S, ClipWindow, exact, key_times
 from mule.video.reading import read_clips
 from mule.video.sources import DecodeReport
+from mule.video.transforms import unit_from_px
 
 FrameTimes = Sequence[float] | Fraction
 """Rising key times in seconds, or the seconds from one to the next, from zero to the end of the video."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mule.core.documents import json_of
 from mule.core.errors import FileError
 from mule.core.files import os_reason
 from mule.core.text_rows import Json
@@ -40,7 +41,7 @@ class PartialBoxes:
         self.path = path
         self._finished: dict[str, tuple[str, VideoBoxes]] = {}
         try:
-            header, *entries = map(json.loads, self._complete_lines() or [b"null"])
+            header, *entries = map(json_of, self._complete_lines() or [b"null"])
             if entries:
                 self._require_same(header, work)
             for entry in entries:

@@ -263,8 +263,9 @@ def _notes(
         )
     elif num_val < ENOUGH_TO_CALIBRATE:
         notes.append(
-            f"Validation has {num_val} known actors; `mule bundle` needs at least {LEAST_TO_CALIBRATE} to calibrate, and "
-            f"some may be unreadable. Raise --val-share until validation has {ENOUGH_TO_CALIBRATE}, or label more actors."
+            f"Validation has {num_val} known actors; without a frozen backbone, `mule bundle` needs at least "
+            f"{LEAST_TO_CALIBRATE} to calibrate, and some may be unreadable. With one, training actors calibrate too. Raise "
+            f"--val-share until validation has {ENOUGH_TO_CALIBRATE}, or label more actors."
         )
     if split.classes.z3 and not split.classes.novel_choose:
         notes.append("Every novel action is for reporting; make no choices on novel actors.")

@@ -6,7 +6,6 @@ same split. A file that does not match its digest is refused.
 
 import hashlib
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ import numpy as np
 import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from mule.core.documents import toml_of
 from mule.core.errors import AnnotationError, RangeError
 from mule.core.files import write_file
 from mule.data.table.table import ActorTable
@@ -192,7 +192,7 @@ def read_split(path: Path, *, accept_edits: bool = False) -> Split:
         AnnotationError: the file is not a split, or was edited after it was written.
     """
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = toml_of(path.read_bytes())
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{path}: must be a readable split in TOML; {error}.") from None
     written_digest, file_format = content.pop("digest", None), content.pop("format", None)

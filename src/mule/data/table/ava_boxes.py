@@ -7,7 +7,6 @@ box that overlaps. Files of training boxes repeat a box for each of its labels.
 """
 
 import csv
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +25,14 @@ def is_ava_boxes(path: Path) -> bool:
     Raises:
         AnnotationError: the file cannot be read.
     """
-    for row in islice(csv.reader(read_lines(path)), 1):
-        if len(row) == WHOLE:
-            is_number = np.isfinite(numbers([*row[1:6], row[7]]))
-            return bool(is_number.all()) and _is_label(row[6])
-    return False
+    try:
+        first = next(csv.reader(read_lines(path)), [])
+    except csv.Error:
+        return False  # whoever reads the rows reports it
+    if len(first) != WHOLE:
+        return False
+    is_number = np.isfinite(numbers([*first[1:6], first[7]]))
+    return bool(is_number.all()) and _is_label(first[6])
 
 
 def read_ava_boxes(path: Path, problems: Problems) -> tuple[TableRows, Float[np.ndarray, " rows"]]:

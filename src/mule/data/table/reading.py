@@ -35,6 +35,8 @@ from mule.data.table.table import (
 ROUNDING_UNIT = 1e-4
 """Rounding may put a corner this far outside the frame; it is moved to the border."""
 ROWS_PER_PART = 65_536
+MOST_CLASSES = 2000
+"""Classes of a table of actors."""
 AFTER_THE_END_S = 0.5
 """Containers round their length, so a key time may be this far beyond it."""
 
@@ -73,6 +75,7 @@ def read_actor_table(
         places.read(columns)
         actions.read(columns)
         actor_id += [text.strip() for text in columns.texts["actor_id"]]
+    actions.require_few_classes(path)
     rows = places.rows()
     _note_beyond_videos(rows, None if video_ends_s is None else video_ends_s(rows.videos), problems)
     _note_spelled_twice("an action", actions.first_line, problems)
@@ -171,7 +174,7 @@ class _PlaceReader:
         may_be_empty = "" if self._needs_place else ", or all empty for the whole frame"
 
         def got(i: int) -> str:
-            return ", ".join(cells[i].strip() or "nothing" for cells in texts)
+            return ", ".join(cells[i].strip()[:40] or "nothing" for cells in texts)
 
         self._problems.add_where(
             (is_given | self._needs_place) & ~is_box.all(axis=1),
@@ -223,6 +226,14 @@ class _ActionReader:
             lambda i: f"actions must be names, each once, between semicolons; got {shown(texts[i])}",
         )
         self._parts.append(cells)
+
+    def require_few_classes(self, path: Path) -> None:
+        """Refuse a table whose labels would fill the memory: every row has a column per class."""
+        if len(self.first_line) > MOST_CLASSES:
+            raise AnnotationError(
+                f"{path}: a table must have at most {MOST_CLASSES} classes; this one has {len(self.first_line)}. Are actions "
+                "described freely? Give each a name of a short list first."
+            )
 
     def labels(self) -> tuple[tuple[str, ...], Bool[np.ndarray, "rows classes"]]:
         classes = tuple(sorted(self.first_line))

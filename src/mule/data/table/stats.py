@@ -174,7 +174,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DPI = 120
+_DPI, _MOST_PX = 120, 8000
 _INK, _BAR, _DOT, _PALE = "#222222", "#4477aa", "#ffb347", "#cfcfcf"
 _TOP, _STRIP, _GAP, _MARGIN, _BARS = 0.55, 1.7, 0.6, 0.3, 3.6
 _LONGEST_NAME = 38
@@ -193,7 +193,11 @@ def draw_stats(stats: TableStats, path: Path, *, title: str) -> None:
     except ImportError:
         raise MuleError("drawing needs matplotlib: pip install 'mule[plots]'.") from None
     sheet = _sheet(stats)
-    figure = Figure(figsize=(sheet.width, sheet.height), dpi=_DPI, facecolor="white")
+    figure = Figure(
+        figsize=(sheet.width, sheet.height),
+        dpi=min(_DPI, _MOST_PX / max(sheet.width, sheet.height)),
+        facecolor="white",
+    )
     page = _Page(figure, sheet)
     figure.text(
         _MARGIN / sheet.width, 1 - 0.32 / sheet.height, title, size=13, weight="bold", color=_INK, va="center"

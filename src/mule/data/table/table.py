@@ -7,7 +7,6 @@ without a time the whole video. Only `video` and `actions` are required: a missi
 are in a second table with the columns `object_class, score` in place of the last two, all of them required.
 """
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -278,6 +277,7 @@ def spelled_twice(names: Sequence[str]) -> list[tuple[str, str]]:
 RARE_ROWS = 2
 COMMON_FACTOR = 10
 CLOSE_SPELLING = 0.8
+"""Two names are close if their edits are at most a fifth of their letters."""
 
 
 def likely_misspellings(rows_of: Mapping[str, int]) -> list[str]:
@@ -295,8 +295,30 @@ def likely_misspellings(rows_of: Mapping[str, int]) -> list[str]:
         if not 0 < count <= RARE_ROWS:
             continue
         common = [other for other, rows in rows_of.items() if rows >= COMMON_FACTOR * count]
-        near = difflib.get_close_matches(name, common, n=1, cutoff=CLOSE_SPELLING)
-        if near:
+        closeness = {other: 1 - edits(name, other) / (len(name) + len(other)) for other in common}
+        near = max(common, key=closeness.__getitem__, default=None)
+        if near is not None and closeness[near] >= CLOSE_SPELLING:
             times = "once" if count == 1 else "twice"
-            warnings.append(f"{name!r} occurs {times}; did you mean {near[0]!r} ({rows_of[near[0]]} rows)?")
+            warnings.append(f"{name!r} occurs {times}; did you mean {near!r} ({rows_of[near]} rows)?")
     return warnings
+
+
+def edits(first: str, second: str) -> int:
+    """Count the fewest letters to insert, delete or swap with their neighbour to turn one word into the other.
+
+    A letter replaced by another counts as two, because `walk` and `talk` are two actions but `puor` is a slip.
+
+    Examples:
+        >>> edits("punch", "pnch"), edits("pour", "puor"), edits("walk", "talk")
+        (1, 1, 2)
+    """
+    rows = [list(range(len(second) + 1))]
+    for i, letter in enumerate(first, start=1):
+        row = [i]
+        for j, other in enumerate(second, start=1):
+            fewest = rows[-1][j - 1] if letter == other else 1 + min(rows[-1][j], row[-1])
+            if i > 1 and j > 1 and (letter, first[i - 2]) == (second[j - 2], other):
+                fewest = min(fewest, 1 + rows[-2][j - 2])
+            row.append(fewest)
+        rows.append(row)
+    return rows[-1][-1]

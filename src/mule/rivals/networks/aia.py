@@ -10,6 +10,7 @@ that take part), and an actor whose clip has no objects keeps its query unchange
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -40,6 +41,22 @@ def attended(
     return F.relu(F.layer_norm(weight @ value, query.shape[1:]))
 
 
+@dataclass(frozen=True)
+class AiaSettings:
+    """Sizes and structure of the interactions; the defaults are the published ones."""
+
+    width: int = 1024
+    structure: Structure = "dense_serial"
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.structure not in ("serial", "dense_serial", "parallel"):
+            raise RangeError(f"structure must be serial, dense_serial or parallel; got {self.structure!r}.")
+
+
+PUBLISHED_AIA = AiaSettings()
+
+
 class InteractionBlock(nn.Module):
     """Attention to one kind of thing; its output starts at zero, so a new block changes nothing."""
 
@@ -67,28 +84,21 @@ class InteractionBlock(nn.Module):
 class AiaRelations(nn.Module):
     """One feature per actor from its interactions with persons and objects."""
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        width: int = 1024,
-        structure: Structure = "dense_serial",
-        dropout: float = 0.2,
-    ) -> None:
+    def __init__(self, channels: int, settings: AiaSettings = PUBLISHED_AIA) -> None:
         super().__init__()
-        require_structure(structure)
-        self.structure: Structure = structure
+        self.structure: Structure = settings.structure
+        width, dropout = settings.width, settings.dropout
         self.channels = channels
         self.dim = width
         kinds: tuple[Kind, ...] = ("person", "object")
-        self.kinds = kinds if structure == "parallel" else 2 * kinds
+        self.kinds = kinds if self.structure == "parallel" else 2 * kinds
         self.reduce_query = nn.Sequential(nn.Linear(channels, width), nn.Dropout(dropout))
         self.reduce = nn.ModuleDict(
             {kind: nn.Sequential(nn.Linear(channels, width), nn.Dropout(dropout)) for kind in kinds}
         )
         self.blocks = nn.ModuleList(InteractionBlock(width, dropout=dropout) for _ in self.kinds)
         self.mixture = nn.ParameterList(
-            mixture_start(at, width) for at in range(2, len(self.kinds)) if structure == "dense_serial"
+            mixture_start(at, width) for at in range(2, len(self.kinds)) if self.structure == "dense_serial"
         )
         self.person = nn.Linear(channels, width)
         self.fc1, self.fc2 = nn.Linear(width, width), nn.Linear(width, width)
@@ -117,16 +127,6 @@ class AiaRelations(nn.Module):
                 asking = mixture_of(told, self.mixture[at - 2])
             told.append(block(asking, *asked[kind]))
         return torch.stack(told).sum(dim=0) if self.structure == "parallel" else told[-1]
-
-
-def require_structure(structure: str) -> None:
-    """Require one of the published structures.
-
-    Raises:
-        RangeError: it is another.
-    """
-    if structure not in ("serial", "dense_serial", "parallel"):
-        raise RangeError(f"structure must be serial, dense_serial or parallel; got {structure!r}.")
 
 
 def near_clip(scene: SceneFeatures, clip_index: Int[Tensor, " asked"]) -> Bool[Tensor, "actors asked"]:

@@ -29,12 +29,13 @@ from mule.relations.aco import SceneFeatures
 from mule.relations.maps import Seats
 from mule.relations.remembered import MemorySpan
 from mule.rivals.networks.aia import (
+    PUBLISHED_AIA,
+    AiaSettings,
     Structure,
     attended,
     mixture_of,
     mixture_start,
     near_clip,
-    require_structure,
 )
 
 KINDS = ("person", "object", "memory")
@@ -77,17 +78,10 @@ class AiaMemoryRelations(nn.Module):
 
     span = MemorySpan(seconds=30, actors_per_clip=5, fades=True)
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        width: int = 1024,
-        structure: Structure = "dense_serial",
-        dropout: float = 0.2,
-    ) -> None:
+    def __init__(self, channels: int, settings: AiaSettings = PUBLISHED_AIA) -> None:
         super().__init__()
-        require_structure(structure)
-        self.structure: Structure = structure
+        self.structure: Structure = settings.structure
+        width, dropout = settings.width, settings.dropout
         self.dim = width
         self.reduce = nn.ModuleDict({kind: _linear(channels, width) for kind in ("query", *KINDS)})
         self.blocks = nn.ModuleList(
@@ -100,7 +94,7 @@ class AiaMemoryRelations(nn.Module):
             for at, kind in enumerate(2 * KINDS)
         )
         self.mixture = nn.ParameterList(
-            mixture_start(at, width) for at in range(2, len(self.blocks)) if structure == "dense_serial"
+            mixture_start(at, width) for at in range(2, len(self.blocks)) if self.structure == "dense_serial"
         )
         self.fc1, self.fc2 = _layer(channels, width), _layer(width, width)
         self.dropout = nn.Dropout(dropout)

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from mule.core.errors import ShapeError
 from mule.core.processes import everyones
 from mule.data.batches.samples import ClipName
-from mule.model import RemembersClips
 from mule.relations.remembered import MemorySpan, RememberedClip
 
 
@@ -122,12 +121,6 @@ class ClipMemory:
 
     def _kept(self, actors: Float[Tensor, "actors ..."]) -> Float[Tensor, "kept ..."]:
         return actors.detach()[: self.span.actors_per_clip].to("cpu", torch.float16, copy=True)
-
-
-def memory_for(model: nn.Module) -> ClipMemory | None:
-    """Return an empty memory for a model that attends to neighbouring clips; None for one that sees each clip alone."""
-    spans = [module.span for module in model.modules() if isinstance(module, RemembersClips)]
-    return ClipMemory(spans[0]) if spans else None
 
 
 def _in_order_of_draws(of_ranks: Sequence[Sequence[_Written]]) -> Iterator[_Written]:

@@ -19,13 +19,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mule.core.errors import RangeError
+from mule.core.errors import RangeError, ShapeError
+from mule.core.printable import printable
 from mule.core.records import Evidence, Opinion
-from mule.detection.boxes import unit_from_px
+from mule.core.tensors import Promised, require_tensors
 from mule.evidence.fusion import along_tracks, fused_evidence, sums_along_tracks
-from mule.evidence.head import opinion_from
+from mule.evidence.head import evidence_of_known, opinion_from
 from mule.memory.opinion import Reason
 from mule.novelty.scores import NOVELTY_BY_KIND
+from mule.video.transforms import unit_from_px
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import (
     EVIDENCE_SCORE,
@@ -40,6 +42,7 @@ from mule.watching.moments import (
     ActionOpinion,
     Box,
     Contributor,
+    DecisionThreshold,
     Header,
     Judgement,
     Moment,
@@ -48,7 +51,6 @@ from mule.watching.moments import (
     RememberedActor,
     SeenActor,
     decide,
-    printable,
 )
 
 MOST_LOOKS = 8
@@ -96,6 +98,16 @@ class _Track:
     looks: deque[Tensor]
     ranks: deque[float]
     latest_s: float
+
+
+_STATE: Mapping[str, Promised] = {
+    "track_id": (torch.int64, ("tracks",)),
+    "num_looks": (torch.int64, ("tracks",)),
+    "latest_s": (torch.float64, ("tracks",)),
+    "looks": (torch.float64, ("looks", "numbers")),
+    "num_ranks": (torch.int64, ("tracks",)),
+    "ranks": (torch.float64, ("ranks",)),
+}
 
 
 class TrackLooks:
@@ -181,7 +193,23 @@ class TrackLooks:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue as the object whose `state` this was."""
+        """Continue as the object whose `state` this was.
+
+        Raises:
+            ShapeError: it is not such a state.
+        """
+        found = require_tensors(state, _STATE, sizes={"numbers": 4 * self._num_classes + 2})
+        for count, kept in (("num_looks", "looks"), ("num_ranks", "ranks")):
+            if bool((state[count] < 0).any()) or int(state[count].sum()) != found[kept]:
+                raise ShapeError(
+                    f"{count} must add up to the {found[kept]} {kept}; got {state[count].tolist()[:5]}."
+                )
+        if bool((state["num_ranks"] < 1).any()) or bool((state["looks"][:, :-2] < 0).any()):
+            raise ShapeError(
+                "every track must have a rank, and evidence must not be negative; some have not."
+            )
+        if len(state["track_id"].unique()) < found["tracks"]:
+            raise ShapeError("every track must be kept once; some are kept more often.")
         looks = state["looks"].split(state["num_looks"].tolist())
         ranks = [each.tolist() for each in state["ranks"].split(state["num_ranks"].tolist())]
         tracks = map(self._track, looks, ranks, state["latest_s"].tolist())
@@ -195,13 +223,19 @@ def moment_of(
     *,
     has_memory: bool,
     has_thumbnails: bool = False,
+    agrees: bool = False,
 ) -> Moment:
-    """The moment of a scene: one record per actor, by track id."""
+    """The moment of a scene: one record per actor, by track id.
+
+    With `agrees`, opinions agree with the decision (`evidence_of_known`).
+    """
     scene, now = recognised.scene, recognised.now
     rows, cols = scene.sight.clip.source_size
     px = scene.boxes_xyxy_px.double()
     unit = unit_from_px(px, width_px=cols, height_px=rows)
-    judged_now, judged_so_far = (_judgements(each, header, has_memory=has_memory) for each in (now, so_far))
+    judged_now, judged_so_far = (
+        _judgements(each, header, has_memory=has_memory, agrees=agrees) for each in (now, so_far)
+    )
     evidence_for = _strongest(now.together.positive, header.classes)
     evidence_against = _strongest(now.together.negative, header.classes)
     scores = scene.scores.double().clamp(0, 1)
@@ -239,13 +273,14 @@ def thumbnail_name(video: str, time_s: float | None, box_xyxy_unit: Box) -> str:
     return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.png"
 
 
-def _judgements(looks: Judgements, header: Header, *, has_memory: bool) -> list[Judgement]:
+def _judgements(looks: Judgements, header: Header, *, has_memory: bool, agrees: bool) -> list[Judgement]:
     others = {EVIDENCE_SCORE: NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()}
     if has_memory:
         others[MEMORY_SCORE] = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
-    p_values = torch.exp(-looks.rank).clamp(0, 1).tolist()
-    novelties = novelty_scores(looks.network, p_values, others)
-    opinions = action_opinions(looks.together, header.classes)
+    p_values = torch.exp(-looks.rank).clamp(0, 1)
+    novelties = novelty_scores(looks.network, p_values.tolist(), others)
+    shown = agreeing(looks.together, p_values, header.threshold) if agrees else looks.together
+    opinions = action_opinions(shown, header.classes)
     return [
         Judgement(
             actions=tuple(each for each in of_actor if each.probability >= header.min_probability),
@@ -253,6 +288,13 @@ def _judgements(looks: Judgements, header: Header, *, has_memory: bool) -> list[
         )
         for of_actor, novelty in zip(opinions, novelties, strict=True)
     ]
+
+
+def agreeing(
+    evidence: Evidence, p_values: Float[Tensor, " actors"], threshold: DecisionThreshold
+) -> Evidence:
+    """The evidence whose opinion agrees with what a threshold decides from these p-values."""
+    return evidence_of_known(evidence, p_values, alarm_rate=1 - threshold.value)
 
 
 def novelty_scores(

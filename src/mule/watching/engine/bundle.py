@@ -2,18 +2,19 @@
 
     BUNDLE/experiment.toml, card.json, model.safetensors   the run, as `mule train` writes it
            calibration.safetensors                         held-out known actors: how novel known actors look
+           seen.safetensors                                what decides, if the backbone is frozen (`engine.seen`)
            memory.safetensors                              remembered actors; optional
            backbone.pt                                     the frozen backbone, if the run was trained on its maps
            thumbnails.zip                                  pictures of remembered actors; optional
            detector.safetensors                            its own detector, if the card recommends it
            bundle.json                                     what all this is, and what it may be used with
+           mule-manifest.json                              SHA-256 of every file above but the pictures
 
 The folder is also a run's: `mule teach` and `mule memory` change its memory. The calibration keeps actors, not their scores,
 so it follows the memory the next time it is read. Files made for other weights are refused.
 """
 
 import importlib.resources
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,18 +24,23 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from jaxtyping import Float, UInt8
-from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.core.config import experiment_toml, load_experiment
-from mule.core.errors import FileError, MuleError, WeightsError
-from mule.core.files import os_reason, sha256_of, write_file
+from mule.core.documents import json_of
+from mule.core.errors import MuleError, WeightsError
+from mule.core.files import sha256_while_unchanged, write_file
+from mule.core.locks import new_folder
+from mule.core.manifest import require_sealed, seal
 from mule.core.settings import Experiment, StageData
+from mule.core.tensors import Promised, require_tensors
 from mule.features.backbones.tiny import STRIDE
 from mule.features.weights.cards import find_card
-from mule.memory.files import read_memory, write_memory
+from mule.inference.seen import SEEN_SCORE
+from mule.memory.files import naming, read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
 from mule.runtime.engines import require_runtime
@@ -43,51 +49,34 @@ from mule.stage.plans import FRAME_RATE
 from mule.training.build import TINY, LoadedRun, load_run, normalisation
 from mule.training.checkpoint import weights_file
 from mule.training.data import frame_rate
-from mule.training.run_folder import CARD, EXPERIMENT, MODEL, experiment_of
+from mule.training.run_folder import CARD, EXPERIMENT, MODEL, experiment_of, read_card
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation, normalised, resized, short_side_size
-from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty
+from mule.watching.engine.bundle_card import BUNDLE, BUNDLE_FORMAT, BundleCard, BundleError, read_bundle_card
+from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty, usual_of
+from mule.watching.engine.seen import SEEN, Eyes, SeenModel, read_seen, write_seen
 from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
-BUNDLE, CALIBRATION, MEMORY = "bundle.json", "calibration.safetensors", "memory.safetensors"
+CALIBRATION, MEMORY = "calibration.safetensors", "memory.safetensors"
 DETECTOR = "detector.safetensors"
 """A bundle's own detector."""
 BUILTIN = "builtin"
 """The model that comes with the package; it knows rendered scenes only."""
-BUNDLE_FORMAT, CALIBRATION_FORMAT = "mule-bundle-1", "mule-calibration-2"
+CALIBRATION_FORMAT = "mule-calibration-2"
 SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes in the tables beside them."""
 RUN_FILES = (EXPERIMENT, CARD, MODEL)
 _TENSORS = ("outputs", "features", "clip_index", "track_index")
 HELD_OUT_LABELS = "labels"
+_PROMISED: Mapping[str, Promised] = {
+    "outputs": (None, ("actors", "outputs")),
+    "features": (None, ("actors", "whole")),
+    "clip_index": (torch.int64, ("actors",)),
+    "track_index": (torch.int64, ("actors",)),
+}
+_LABELS: Mapping[str, Promised] = {HELD_OUT_LABELS: (None, ("actors", "classes"))}
 BACKBONE = "backbone"
 """The stem of the file of a frozen backbone's weights."""
-
-
-class BundleError(WeightsError):
-    """A folder is no usable bundle; the message names the file and says what to do."""
-
-
-class BundleCard(BaseModel):
-    """What a bundle contains and was made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: str = BUNDLE_FORMAT
-    name: str
-    weights_sha256: str
-    backbone_sha256: str | None = None
-    """Of the frozen backbone's weights, of which the folder holds a copy; None if the run has its own."""
-    seed: int
-    commit: str | None = None
-    data: Mapping[str, str] = {}
-    """Digests of the training data."""
-    tags: tuple[str, ...] = ()
-    """Taught labels that do not count for novelty."""
-    metrics: Mapping[str, float] = {}
-    detector: str
-    """The recommended detector: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
-    every_s: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +117,10 @@ class Bundle:
     needs: ClipNeeds
     judge: Judge = field(repr=False)
     usual: UsualNovelty = field(repr=False)
+    seen: SeenModel | None = field(default=None, repr=False)
+    """The known actors that decide; None where network and memory do."""
+    eyes: Eyes | None = field(default=None, repr=False)
+    """What people are seen by, if that decides."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -184,26 +177,35 @@ def read_bundle(folder: Path) -> Bundle:
     """
     if str(folder) == BUILTIN and not folder.exists():
         folder = builtin_folder()
-    card = _card(folder)
+    card = read_bundle_card(folder)
     run = load_run(folder)
-    if _weights_sha256(folder) != card.weights_sha256:
+    sha256 = read_card(folder)["weights_sha256"]
+    if card.format == BUNDLE_FORMAT:
+        require_sealed(folder, vouched={MODEL: sha256}, is_needed=True)
+    if sha256 != card.weights_sha256:
         raise BundleError(
-            f"{folder / BUNDLE}: must belong to the weights beside it, {_weights_sha256(folder)[:12]}…; it belongs to "
+            f"{folder / BUNDLE}: must belong to the weights beside it, {sha256[:12]}…; it belongs to "
             f"{card.weights_sha256[:12]}…. Build the bundle again (`mule bundle RUN_DIR --out DIR`)."
         )
     _require_backbone(folder, card, run.experiment.backbone.weights)
     remembered = None
     if (folder / MEMORY).exists():
         remembered = read_memory(folder / MEMORY, model=card.weights_sha256)
-    judge = Judge(run.pair_evidence, run.classes, remembered, tags=card.tags)
-    held_out = _held_out(folder, card).still_known(run.classes, remembered, tags=card.tags)
+    seen = None
+    if card.decides_by == SEEN_SCORE:
+        seen = read_seen(folder / SEEN, weights_sha256=card.weights_sha256).following(remembered)
+    parts = None if seen is None else seen.fitted.parts
+    with naming(folder / MEMORY):
+        judge = Judge(run.pair_evidence, run.classes, remembered, tags=card.tags, seen=parts)
     return Bundle(
         folder=folder,
         card=card,
         model=seeing_model(run),
         needs=clip_needs(run.experiment),
         judge=judge,
-        usual=usual_novelty(judge, held_out),
+        usual=_usual(folder, card, judge, run) if seen is None else usual_of(seen.fitted),
+        seen=seen,
+        eyes=None if seen is None else Eyes.of(run),
     )
 
 
@@ -243,41 +245,50 @@ def seeing_model(run: LoadedRun) -> MuleModel:
     return run.model_on_pixels()
 
 
-def write_bundle(
-    folder: Path,
-    run_dir: Path,
-    *,
-    card: BundleCard,
-    held_out: HeldOutOutputs,
-    remembered: Remembered | None,
-    thumbnails: Mapping[str, bytes],
-) -> None:
-    """Write a bundle of a finished run; the folder, which must not exist yet, appears once everything is in it."""
+@dataclass(frozen=True)
+class BundleContents:
+    """What a bundle adds to the files of a run."""
+
+    held_out: HeldOutOutputs
+    remembered: Remembered | None = None
+    thumbnails: Mapping[str, bytes] = field(default_factory=dict)
+    seen: SeenModel | None = None
+    """None where network and memory decide."""
+
+    def write(self, folder: Path, *, weights_sha256: str) -> None:
+        """Write them to a folder, for the run with these weights."""
+        if self.remembered is not None:
+            write_memory(folder / MEMORY, self.remembered)
+        if self.seen is not None:
+            write_seen(folder / SEEN, self.seen, weights_sha256=weights_sha256)
+        if self.thumbnails:
+            write_thumbnails(folder / THUMBNAILS, self.thumbnails)
+        names = (*_TENSORS, *([] if self.held_out.labels is None else [HELD_OUT_LABELS]))
+        tensors = {name: getattr(self.held_out, name) for name in names}
+        about = {"format": CALIBRATION_FORMAT, "weights_sha256": weights_sha256}
+        write_file(folder / CALIBRATION, weights_file(tensors, about))
+
+
+def write_bundle(folder: Path, run_dir: Path, *, card: BundleCard, contents: BundleContents) -> Bundle:
+    """Write a bundle of a finished run and read it; the folder, which must not exist yet, appears once it can be read.
+
+    Raises:
+        BundleError: the folder exists, or the run cannot be watched with.
+        FolderInUseError: another process writes a bundle of this name.
+        FileError: the disk is full, or the folder is not writable; nothing is left.
+    """
     if folder.exists():
         raise BundleError(f"{folder}: must not exist yet; it does. Choose another name, or remove it.")
-    parts = folder.with_name(f"{folder.name}.parts")
-    try:
-        shutil.rmtree(parts, ignore_errors=True)
-        parts.mkdir(parents=True)
+    with new_folder(folder) as parts:
         for name in RUN_FILES:
             shutil.copyfile(run_dir / name, parts / name)
         weights = experiment_of(run_dir).backbone.weights
         if card.backbone_sha256 is not None and weights is not None:
             _copy_backbone(weights, parts)
-        if remembered is not None:
-            write_memory(parts / MEMORY, remembered)
-        if thumbnails:
-            write_thumbnails(parts / THUMBNAILS, thumbnails)
-        names = (*_TENSORS, *([] if held_out.labels is None else [HELD_OUT_LABELS]))
-        tensors = {name: getattr(held_out, name) for name in names}
-        about = {"format": CALIBRATION_FORMAT, "weights_sha256": card.weights_sha256}
-        write_file(parts / CALIBRATION, weights_file(tensors, about))
+        contents.write(parts, weights_sha256=card.weights_sha256)
         write_file(parts / BUNDLE, card.model_dump_json(indent=2) + "\n")
-        parts.rename(folder)
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(f"{folder}: the bundle cannot be written: {os_reason(error)}.") from error
+        seal(parts, known={MODEL: card.weights_sha256})
+        return replace(read_bundle(parts), folder=folder)
 
 
 def _copy_backbone(weights: Path, parts: Path) -> None:
@@ -288,43 +299,15 @@ def _copy_backbone(weights: Path, parts: Path) -> None:
     write_file(parts / EXPERIMENT, experiment_toml(experiment))
 
 
-def _card(folder: Path) -> BundleCard:
-    path = folder / BUNDLE
-    if not folder.is_dir():
-        raise BundleError(
-            f"{folder}: a model must be a folder that `mule bundle` wrote, or builtin; there is no such folder."
-        )
-    try:
-        card = BundleCard.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        what = "This folder is a run: " if (folder / CARD).exists() else ""
-        raise BundleError(
-            f"{path}: must exist in the folder of a model; it does not. {what}`mule bundle RUN_DIR --out DIR` makes a "
-            "model of a finished run."
-        ) from None
-    except (OSError, ValidationError) as error:
-        reason = str(error).replace("\n", " ")
-        raise BundleError(f"{path}: must be the card of a bundle; {reason[:200]}.") from None
-    if card.format != BUNDLE_FORMAT:
-        raise BundleError(
-            f"{path}: format must be {BUNDLE_FORMAT!r}; got {card.format!r}. Build the bundle again."
-        )
-    return card
-
-
-def _weights_sha256(folder: Path) -> str:
-    return str(json.loads((folder / CARD).read_text(encoding="utf-8"))["weights_sha256"])
-
-
 def _require_backbone(folder: Path, card: BundleCard, weights: Path | None) -> None:
     if card.backbone_sha256 is None:
         return
     if weights is None or not weights.is_file():
         raise BundleError(
-            f"{folder / EXPERIMENT}: backbone.weights must name the file of the frozen backbone; {weights} does not "
-            "exist. Correct the path in that file."
+            f"{folder / EXPERIMENT}: backbone.weights must name the file of the frozen backbone that {BUNDLE} vouches for; "
+            f"{weights} does not exist. Correct the path in that file."
         )
-    sha256 = sha256_of(weights)
+    sha256 = sha256_while_unchanged(weights)
     if sha256 != card.backbone_sha256:
         raise BundleError(
             f"{weights}: must be the backbone that the bundle was made with, {card.backbone_sha256[:12]}…; it is "
@@ -332,7 +315,24 @@ def _require_backbone(folder: Path, card: BundleCard, weights: Path | None) -> N
         )
 
 
-def _held_out(folder: Path, card: BundleCard) -> HeldOutOutputs:
+def _usual(folder: Path, card: BundleCard, judge: Judge, run: LoadedRun) -> UsualNovelty:
+    num_outputs = len(run.classes) * (1 if run.pair_evidence is None else 2)
+    sizes = {"outputs": num_outputs, "classes": len(run.classes)}
+    if judge.remembered is not None:
+        sizes["whole"] = judge.remembered.memory.dim
+    try:
+        held_out = _held_out(folder, card, sizes)
+        return usual_novelty(judge, held_out.still_known(run.classes, judge.remembered, tags=card.tags))
+    except BundleError:
+        raise
+    except MuleError as error:
+        raise BundleError(
+            f"{folder / CALIBRATION}: must hold the calibration of the bundle: {str(error).rstrip('.')}. Build the bundle "
+            "again."
+        ) from None
+
+
+def _held_out(folder: Path, card: BundleCard, sizes: Mapping[str, int]) -> HeldOutOutputs:
     path = folder / CALIBRATION
     try:
         tensors, about = _read_tensors(path)
@@ -342,6 +342,9 @@ def _held_out(folder: Path, card: BundleCard) -> HeldOutOutputs:
                 f"{card.weights_sha256[:12]}…; it has {about.get('format')!r} and belongs to "
                 f"{str(about.get('weights_sha256'))[:12]}…. Build the bundle again."
             )
+        require_tensors(
+            tensors, {**_PROMISED, **(_LABELS if HELD_OUT_LABELS in tensors else {})}, sizes=sizes
+        )
         return HeldOutOutputs(*(tensors[name] for name in _TENSORS), labels=tensors.get(HELD_OUT_LABELS))
     except MuleError:
         raise
@@ -355,4 +358,4 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     tensors = safetensors.torch.load(content)  # refuses a file that was cut short
-    return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return tensors, json_of(content[8 : 8 + length]).get("__metadata__", {})

@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mule.core.errors import AnnotationError
+from mule.core.errors import AnnotationError, DetectorError, ShapeError
+from mule.core.tensors import require_tensors
 from mule.core.text_rows import Problems, finite_numbers, numbered, read_named_columns, times_s
 from mule.data.table.reading import read_actor_table, read_object_table
-from mule.detection.boxes import clip_to_image, has_area, px_from_unit
+from mule.detection.boxes import clip_to_image, has_area
 from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import PERSON, Detections, frame_key, split_actors_and_objects
 from mule.detection.detector import Detector
@@ -30,9 +31,12 @@ from mule.detection.files import load_boxes
 from mule.detection.named import UNKNOWN_ACTOR_SCORE, load_detector
 from mule.detection.tracks import NO_TRACK, Tracker
 from mule.stage.export import TRACK_HEADER
+from mule.video.transforms import px_from_unit
 from mule.watching.engine.key_times import Rhythm, Sight
 
 ACTORS, TRACKS, OBJECTS = "actors.csv", "tracks.csv", "objects.csv"
+MOST_ACTORS = 1000
+"""Persons at one moment."""
 MOST_HIDDEN_S = 5.0
 """A track that stays unseen for longer is over; a person who comes back later gets a new number."""
 BOX_STAYS_S = 0.1
@@ -281,6 +285,25 @@ def _missing_video(path: Path, video: str, videos: Sequence[str]) -> str:
     return f"{path}: must have boxes of the video '{video}'; it has boxes of {shown or 'no video'}."
 
 
+LATEST = "latest_s"
+"""Beside a tracker's own state: the time of its last frame, as numerator and denominator."""
+
+
+def restore_tracker(linking: Tracker, state: Mapping[str, Tensor]) -> Fraction:
+    """Let a tracker continue from the state in a scene; return the time of its last frame.
+
+    Raises:
+        ShapeError: it is not such a state.
+    """
+    linking.restore({name: each for name, each in state.items() if name != LATEST})
+    latest = {LATEST: state[LATEST]} if LATEST in state else {}
+    require_tensors(latest, {LATEST: (torch.int64, (2,))})
+    numerator, denominator = latest[LATEST].tolist()
+    if denominator < 1 or numerator < 0:
+        raise ShapeError(f"{LATEST} must be a time from 0 on, as a fraction; got {numerator}/{denominator}.")
+    return Fraction(numerator, denominator)
+
+
 def scenes(
     sights: Iterable[Sight], finder: BoxFinder, rhythm: Rhythm, *, tracker: Mapping[str, Tensor] | None = None
 ) -> Iterator[Scene]:
@@ -288,10 +311,7 @@ def scenes(
     step_s = rhythm.link_every_s
     max_hidden_steps = max(1, round(MOST_HIDDEN_S / float(step_s)))
     linking = Tracker(sure_score=finder.actor_score, max_hidden_steps=max_hidden_steps)
-    latest_s: Fraction | None = None
-    if tracker:
-        linking.restore(tracker)
-        latest_s = Fraction(*tracker["latest_s"].tolist())
+    latest_s = restore_tracker(linking, tracker) if tracker else None
     for sight in sights:
         found = _found(sight, finder)
         persons = found.detections.class_index == PERSON
@@ -304,7 +324,7 @@ def scenes(
         latest_s = sight.key_time_s
         if sight.is_key:
             now_s = torch.tensor([latest_s.numerator, latest_s.denominator])
-            yield _scene(sight, finder, found.detections, track_ids, {**linking.state, "latest_s": now_s})
+            yield _scene(sight, finder, found.detections, track_ids, {**linking.state, LATEST: now_s})
 
 
 def _found(sight: Sight, finder: BoxFinder) -> FoundBoxes:
@@ -326,6 +346,11 @@ def _scene(
     rows, cols = sight.clip.source_size
     inside_px = clip_to_image(detections.boxes_xyxy_px[persons], width_px=cols, height_px=rows)
     kept = torch.nonzero((track_ids != NO_TRACK) & has_area(inside_px))[:, 0]
+    if len(kept) > MOST_ACTORS:
+        raise DetectorError(
+            f"a moment must have at most {MOST_ACTORS} actors; at {float(sight.key_time_s):g} s there are {len(kept)}. Crop the "
+            "video, or use a detector that finds fewer persons."
+        )
     kept = kept[track_ids[kept].argsort()]
     _, objects = split_actors_and_objects(detections, actor_score=finder.actor_score)
     names = tuple(finder.class_names)

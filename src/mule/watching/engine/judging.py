@@ -3,12 +3,13 @@
 outputs h, features z ─┬─▶ evidence of the network, e^±h ──────────────┬─▶ evidence of network and memory together
                        ├─▶ neighbours in memory ─▶ weights, trust t ───╯
                        ╰─▶ novelty ranks: PE of log evidence; with a memory, all parts of the score that decides
+inputs (roi, frame, labels) ──▶ novelty ranks of `crossfit`, for models with a frozen backbone; they replace the others
 
 `UsualNovelty` knows how novel known actors look. It turns novelty into a p-value, for one look and along a track, and holds
 the threshold.
 
 *One look.* Every score becomes a p-value on held-out known actors; Fisher's rule (the sum of their logarithms) makes them
-one (`CombinedScore`, crossed over clips).
+one (`CombinedScore`, crossed over clips or films).
 
 *Several looks.* r is the mean of −log p over the last n ≤ 4 looks. How many count depends on time alone, never on what they
 show. Where held-out actors were followed, r is calibrated on their looks after as many others. Long tracks give more of
@@ -37,11 +38,19 @@ from mule.memory.taught import (
     log_trust_with_taught,
     outputs_with_taught,
 )
-from mule.novelty.calibration import FEWEST_HELD_OUT, CalibratedNovelty, CalibratedScore
+from mule.novelty.calibration import (
+    FEWEST_HELD_OUT,
+    CalibratedNovelty,
+    CalibratedScore,
+    NoveltyThreshold,
+    promised_threshold,
+)
 from mule.novelty.combining import CombinedScore, deciding_ranks, folds_of
+from mule.novelty.crossfit import Inputs, SeenParts
 from mule.novelty.drift import DriftAlarm
+from mule.novelty.known import FittedToKnown
+from mule.novelty.odds import promised_alarm_rate
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.novelty.thresholds import NoveltyThreshold, promised_alarm_rate, promised_threshold
 from mule.watching.moments import P_VALUE, DecisionThreshold
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
@@ -57,7 +66,8 @@ class Judged:
     together: Evidence
     """Evidence of network and memory, added up. The same as `network` without a memory."""
     ranks: Float[Tensor, "actors scores"]
-    """The novelty scores to calibrate, `DECIDING_PARTS` of `mule.novelty.combining`; without a memory, PE of the log evidence alone."""
+    """The novelty scores to calibrate: those of `SeenParts`, or `DECIDING_PARTS` of `mule.novelty.combining`; without a
+    memory, PE of the log evidence alone."""
     log_trust: Float[Tensor, " actors"] | None
     weighed: Weighed | None
 
@@ -77,7 +87,7 @@ class Judgements:
 
 
 class Judge:
-    """Turns a network's outputs into evidence and novelty, with or without a memory."""
+    """Turns a network's outputs into evidence and novelty, with or without a memory, by what actors are seen by if it knows."""
 
     def __init__(
         self,
@@ -86,13 +96,15 @@ class Judge:
         remembered: Remembered | None,
         *,
         tags: Sequence[str] = (),
+        seen: SeenParts | None = None,
     ) -> None:
         """Find the columns of the actions in memory, and those that count for novelty: all except tags.
 
-        `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
+        With `seen`, novelty is read from an actor's inputs. `pair_evidence` makes evidence of two outputs per action (`System.pair_evidence`); None reads one logit per action.
         """
         self._pair_evidence = pair_evidence
         self.remembered = remembered
+        self.seen = seen
         self.classes: tuple[str, ...] = tuple(classes)
         self._columns = torch.arange(len(classes))
         self._search: EntrySearch | None = None
@@ -117,22 +129,44 @@ class Judge:
         self._search = EntrySearch(remembered.memory.features, remembered.memory.places.group_index)
 
     def __call__(
-        self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
+        self,
+        outputs: Float[Tensor, "actors outputs"],
+        features: Float[Tensor, "actors dim"],
+        inputs: Inputs | None = None,
     ) -> Judged:
-        """Judge each actor by its raw outputs and by the features a memory keeps of it."""
+        """Judge each actor by its raw outputs, by the features a memory keeps of it, and by its inputs if they decide."""
+        network = self.network(outputs, features)
         if self.remembered is None:
-            network = self._evidence(outputs)
-            of_actions = Evidence(network.positive[:, self._is_action], network.negative[:, self._is_action])
-            rank = positive_log_evidence_novelty(of_actions).rank.double()
-            return Judged(network, network, rank[:, None], None, None)
+            return Judged(network, network, self._ranks(outputs, None, inputs), None, None)
         remembered = self.remembered
-        logits = outputs_with_taught(remembered, outputs[:, self._columns], features)
-        network = self._evidence(logits)
         weighed = weigh(remembered.memory, features, search=self._search)
         log_trust = log_trust_with_taught(remembered, weighed, features).double()
-        ranks = deciding_ranks(logits[:, self._is_action], log_trust)
+        logits = self._logits(outputs, features)
         together = fused(network, evidence_with_taught(remembered, weighed))
-        return Judged(network, together, ranks, log_trust, weighed)
+        return Judged(network, together, self._ranks(logits, log_trust, inputs), log_trust, weighed)
+
+    def network(
+        self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
+    ) -> Evidence:
+        """Return the evidence of the network alone."""
+        return self._evidence(self._logits(outputs, features))
+
+    def _logits(self, outputs: Tensor, features: Tensor) -> Tensor:
+        """The outputs for the actions that it knows, those taught later last."""
+        if self.remembered is None:
+            return outputs
+        return outputs_with_taught(self.remembered, outputs[:, self._columns], features)
+
+    def _ranks(
+        self, outputs: Tensor, log_trust: Tensor | None, inputs: Inputs | None
+    ) -> Float[Tensor, "actors scores"]:
+        if self.seen is not None:
+            return self.seen.ranks({} if inputs is None else inputs)
+        if log_trust is not None:
+            return deciding_ranks(outputs[:, self._is_action], log_trust)
+        network = self._evidence(outputs)
+        of_actions = Evidence(network.positive[:, self._is_action], network.negative[:, self._is_action])
+        return positive_log_evidence_novelty(of_actions).rank.double()[:, None]
 
     def _evidence(self, outputs: Float[Tensor, "actors outputs"]) -> Evidence:
         """One logit h becomes e⁺ = e^h and e⁻ = e^−h, whose expected probability is exactly the sigmoid of h.
@@ -191,20 +225,20 @@ class UsualNovelty:
     def __init__(
         self,
         ranks: Float[Tensor, "actors scores"],
-        clip_index: Int[Tensor, " actors"],
+        fold_index: Int[Tensor, " actors"],
         track_index: Int[Tensor, " actors"],
     ) -> None:
         """Calibrate on the ranks of held-out actors, in the order of time.
 
-        `track_index` says which of them are looks at one track; it is −1 where an actor was not followed.
+        `fold_index` divides them for calibrating, clip by clip or film by film. `track_index` says which of them are looks at one track; it is −1 where an actor was not followed.
         """
-        if not len(ranks) == len(clip_index) == len(track_index):
+        if not len(ranks) == len(fold_index) == len(track_index):
             raise ShapeError(
-                "held-out actors must have ranks, a clip and a track each; got "
-                f"{len(ranks)}, {len(clip_index)} and {len(track_index)}."
+                "held-out actors must have ranks, a fold and a track each; got "
+                f"{len(ranks)}, {len(fold_index)} and {len(track_index)}."
             )
         self.combined = CombinedScore(ranks.shape[1])
-        statistic = self.combined.fit_crossed(ranks, folds_of(clip_index))
+        statistic = self.combined.fit_crossed(ranks, fold_index)
         self._of_first_looks = statistic[_is_first_look(track_index)]
         self._by_looks = _by_looks(self.combined(ranks).rank, track_index)
 
@@ -271,7 +305,12 @@ class UsualNovelty:
 def usual_novelty(judge: Judge, held_out: HeldOutOutputs) -> UsualNovelty:
     """Calibrate on held-out known actors, as a judge sees them."""
     ranks = judge(held_out.outputs, held_out.features).ranks
-    return UsualNovelty(ranks, held_out.clip_index, held_out.track_index)
+    return UsualNovelty(ranks, folds_of(held_out.clip_index), held_out.track_index)
+
+
+def usual_of(fitted: FittedToKnown) -> UsualNovelty:
+    """Calibrate on known actors as parts fitted without their film rank them."""
+    return UsualNovelty(fitted.ranks, fitted.folds, fitted.tracks)
 
 
 def _share(text: str) -> float:

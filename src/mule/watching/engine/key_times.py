@@ -18,7 +18,6 @@ each other on two cores. When the room is full, a file waits. A live stream drop
 counts it; frames that only link actors are dropped before any key time.
 """
 
-import itertools
 import math
 import threading
 import time
@@ -31,7 +30,7 @@ from typing import Generic, TypeVar
 import torch
 
 from mule.core.errors import RangeError, VideoError
-from mule.video.clips import ClipShape, ClipWindow, clip_window
+from mule.video.clips import ClipShape, ClipWindow, PacedWindows, clip_window
 from mule.video.reading import Clip, read_clips
 from mule.video.sources import DecodeReport, LiveStream, VideoSource
 
@@ -63,17 +62,20 @@ class Rhythm:
         """Seconds from one detected frame to the next."""
         return self.every_s / self.link_steps
 
-    def windows(self, start_s: Fraction = Fraction(0)) -> Iterator[ClipWindow]:
+    def windows(self, start_s: Fraction = Fraction(0)) -> PacedWindows:
         """Without end: the clip at each key time from `start_s` on, and a single frame for each link between them.
 
         A clip lies inside the source where it can: at both ends it moves inwards, because no network has been trained on
         clips that stand still for half their length. A single frame's window begins as early as a clip's would, so
         that windows begin, and end, in the order of key times.
         """
-        for number in itertools.count():
-            window = self.window(start_s + number * self.link_every_s)
+
+        def window(number: int) -> ClipWindow:
+            whole = self.window(start_s + number * self.link_every_s)
             is_key = number % self.link_steps == 0
-            yield window if is_key else ClipWindow(window.key_time_s, window.times_s[:1])
+            return whole if is_key else ClipWindow(whole.key_time_s, whole.times_s[:1])
+
+        return PacedWindows(window, start_s=start_s, step_s=self.link_every_s)
 
     def window(self, key_time_s: Fraction) -> ClipWindow:
         """The clip around a key time, moved inside the source where it would reach over an end."""
@@ -111,9 +113,11 @@ def open_clips(
 
 
 def sights_of(clips: Iterable[Clip], rhythm: Rhythm, *, offset_s: Fraction = Fraction(0)) -> Iterator[Sight]:
-    """The same clips as sights, `offset_s` later on the clock of the watch."""
-    for number, clip in enumerate(clips):
-        is_key = number % rhythm.link_steps == 0
+    """The same clips as sights, `offset_s` later on the clock of the watch; the first of them is at a key time."""
+    first_s: Fraction | None = None
+    for clip in clips:
+        first_s = clip.window.key_time_s if first_s is None else first_s
+        is_key = (clip.window.key_time_s - first_s) % rhythm.every_s == 0
         yield Sight(clip, clip.window.key_time_s + offset_s, is_key, time.monotonic())
 
 

@@ -5,8 +5,9 @@ scene ─▶ pixels ─▶ backbone ─▶ maps ─▶ relations, evidence ─�
 
 *Contributions.* The deciding evidence of an actor is that of its likeliest action, as log-odds: log(1 + e⁺) − log(1 + e⁻).
 Every object and every other actor is left out in turn; the one whose absence moves that number furthest, either way,
-contributed most, and its share is that of all such movements. Where nothing moves, nobody contributed. All absences go
-through the part of the network behind the backbone as one batch, with a copy of the clip for each.
+contributed most, and its share is that of all such movements. Where nothing moves, nobody contributed. Absences go
+through the part of the network behind the backbone in batches, with a copy of the clip for each; a crowd has smaller
+batches, so that memory grows with the actors of one clip, not with those of all copies.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mule.core.records import Evidence
-from mule.detection.boxes import px_from_unit, unit_from_px
 from mule.features.pooling import FeatureMaps
 from mule.memory.memory import whole_features
 from mule.memory.opinion import Reason
 from mule.memory.opinion import reasons as remembered_reasons
 from mule.model import SceneBoxes, looks_of
-from mule.video.transforms import clip_boxes
+from mule.video.transforms import clip_boxes, px_from_unit, unit_from_px
 from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import Judgements
@@ -32,6 +32,8 @@ MOST_REMEMBERED = 3
 MOST_LEFT_OUT = 16
 """Leave out at most this many, objects first, then actors in their order: a crowd would need a network pass each."""
 LEAST_CHANGE = 1e-6
+MOST_ACTORS_AT_ONCE = 128
+"""Actors in the copies of a clip that go through the network together; a clip of more goes alone."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,14 @@ class Recogniser:
         maps = model.backbone(pixels)
         output = model.decide([maps], boxes)
         features = whole_features(output.features, looks_of([maps], boxes))
-        judged = judge(output.outputs, features)
+        eyes = self._bundle.eyes
+        judged = judge(output.outputs, features, None if eyes is None else eyes(maps, boxes))
         contributions: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
         left_out = absences_in(boxes) if self._explains else []
         if left_out:
-            copies, others = [_copies(maps, len(left_out))], without(boxes, left_out)
-            output_without = model.decide(copies, others)
-            features_without = whole_features(output_without.features, looks_of(copies, others))
-            evidence_without = judge(output_without.outputs, features_without).network
-            contributions = most_contributing(judged.network, evidence_without, left_out)
+            contributions = most_contributing(
+                judged.network, self._evidence_without(maps, boxes, left_out), left_out
+            )
         rank = usual.of_one_look(judged.ranks).rank
         memory = judge.remembered
         return Recognised(
@@ -114,6 +115,23 @@ class Recogniser:
             if memory is None or judged.weighed is None
             else remembered_reasons(memory.memory, judged.weighed, at_most=MOST_REMEMBERED),
             contributions=contributions,
+        )
+
+    def _evidence_without(
+        self, maps: FeatureMaps, boxes: SceneBoxes, left_out: Sequence[Absence]
+    ) -> Evidence:
+        """Return the evidence of the actors of `without(boxes, left_out)`, a few copies of the clip at a time."""
+        model, judge = self._bundle.model, self._bundle.judge
+        parts: list[Evidence] = []
+        at_once = max(1, MOST_ACTORS_AT_ONCE // len(boxes.actors_xyxy_px))
+        for first in range(0, len(left_out), at_once):
+            some = left_out[first : first + at_once]
+            copies, others = [_copies(maps, len(some))], without(boxes, some)
+            output = model.decide(copies, others)
+            features = whole_features(output.features, looks_of(copies, others))
+            parts.append(judge.network(output.outputs, features))
+        return Evidence(
+            torch.cat([each.positive for each in parts]), torch.cat([each.negative for each in parts])
         )
 
 

@@ -14,16 +14,27 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError
+from mule.core.errors import DetectorError, RangeError, ShapeError
+from mule.core.printable import printable
 from mule.detection.detector import Detector
 from mule.detection.named import detector_place
+from mule.detection.tracks import Tracker
 from mule.novelty.drift import DriftReport
 from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
 from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks, moment_of
 from mule.watching.engine.bundle import SCENE_BOXES, Bundle
-from mule.watching.engine.finding import ACTORS, MOST_HIDDEN_S, TRACKS, BoxFinder, Scene, box_finder, scenes
+from mule.watching.engine.finding import (
+    ACTORS,
+    MOST_HIDDEN_S,
+    TRACKS,
+    BoxFinder,
+    Scene,
+    box_finder,
+    restore_tracker,
+    scenes,
+)
 from mule.watching.engine.key_times import (
     LINK_STEPS,
     LiveSights,
@@ -35,7 +46,7 @@ from mule.watching.engine.key_times import (
     sights_of,
 )
 from mule.watching.engine.recognising import Recognised, Recogniser
-from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts, printable
+from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts
 
 State = Mapping[str, Tensor]
 
@@ -133,14 +144,23 @@ class Watcher:
         return {f"{part}.{name}": each for part, state in parts.items() for name, each in state.items()}
 
     def resume(self, state: State, *, after_s: float) -> None:
-        """Continue after the moment at `after_s`, as if it had just been returned."""
+        """Continue after the moment at `after_s`, as if it had just been returned.
+
+        Raises:
+            ShapeError: this is not a state of such a watch.
+        """
         parts: dict[str, dict[str, Tensor]] = {"tracker": {}, "looks": {}, "drift": {}}
         for key, each in state.items():
             part, _, name = key.partition(".")
+            if part not in parts:
+                raise ShapeError(f"a state must have the parts {', '.join(parts)}; got {part!r}.")
             parts[part][name] = each
+        restore_tracker(
+            Tracker(sure_score=0.0), parts["tracker"]
+        )  # refuses what is no state, before any thread starts
         self._tracker = parts["tracker"]
         self._looks.restore(parts["looks"])
-        self._drift.load_state_dict(parts["drift"])
+        self._drift.restore(parts["drift"])
         steps = round(exact(after_s) / self._rhythm.every_s) + 1
         self._start_s = steps * self._rhythm.every_s
 
@@ -164,6 +184,7 @@ class Watcher:
                     self.header,
                     has_memory=self._bundle.has_memory,
                     has_thumbnails=self._bundle.thumbnails is not None,
+                    agrees=self._bundle.judge.seen is not None,
                 )
                 self._tracker, self.recognised = scene.tracker, recognised
                 self.key_frame, self.latency_s = scene.sight.clip.key_frame, self._latency_of(scene.sight)

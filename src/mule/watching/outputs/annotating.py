@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from jaxtyping import Float, UInt8
 from mule.core.errors import RangeError, VideoError
 from mule.evaluation.pictures import CYAN, YELLOW
 from mule.video.clips import SAME_INSTANT_S
-from mule.video.encode import VideoWriter
+from mule.video.encode import Codec, VideoWriter
 from mule.watching.moments import Box, Header, Moment, SeenActor, View
 from mule.watching.outputs.lettering import letters_without_font, line_rows, text_alpha
 from mule.watching.thumbnails import Image
@@ -106,38 +107,42 @@ KNOWN_RGB, NOVEL_RGB = _rgb(CYAN), _rgb(YELLOW)
 
 
 def write_annotated(
-    path: Path, frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header, rate: Fraction
+    path: Path,
+    frames: Iterable[Frame],
+    moments: Iterable[Moment],
+    *,
+    header: Header,
+    rate: Fraction,
+    codec: Codec = "vp9",
 ) -> int:
-    """Write the video frame by frame, `rate` of them per second, and return their number; whole or not at all."""
+    """Write the video frame by frame, `rate` of them per second, and return their number; whole or not at all.
+
+    Where times are missing, the frame before stays on screen.
+    """
     missing = letters_without_font(header.classes)
     if missing:
         logging.getLogger("mule").warning(
             f"{path}: no installed font has {missing}; these letters show as �. Install a font that has them, such as Noto."
         )
-    drawn = annotated_frames(frames, moments, header=header)
-    first = next(drawn, None)
+    frames = iter(frames)
+    first = next(frames, None)
     if first is None:
         raise VideoError(f"{path}: an annotated video must have frames; there are none.")
-    count = 1
-    first = _even(first)
-    rows, cols = first.shape[:2]
-    with VideoWriter(path, (rows, cols), rate) as video:
-        video.write(first[None])
-        for image in drawn:
-            video.write(_even(image)[None])
+    screen, count = Screen(moments, every_s=header.every_s), 0
+    rows, cols = _even(first[1]).shape[:2]
+    with VideoWriter(path, (rows, cols), rate, codec=codec) as video:
+        for time_s, image in chain([first], frames):
+            drawn = annotated(image, screen.at(time_s), view=header.threshold.view)
+            video.write(_even(drawn)[None], first=round(time_s * rate))
             count += 1
     return count
 
 
-def annotated_frames(
-    frames: Iterable[Frame], moments: Iterable[Moment], *, header: Header
-) -> Iterator[Image]:
-    """Yield a copy of each frame with its actors drawn in."""
-    screen = Screen(moments, every_s=header.every_s)
-    for time_s, image in frames:
-        drawn = image.copy()
-        draw_actors(drawn, screen.at(time_s), view=header.threshold.view)
-        yield drawn
+def annotated(image: Image, actors: Iterable[ShownActor], *, view: View) -> Image:
+    """Return a copy of a frame with its actors drawn in."""
+    drawn = image.copy()
+    draw_actors(drawn, actors, view=view)
+    return drawn
 
 
 def draw_actors(image: Image, actors: Iterable[ShownActor], *, view: View) -> None:

@@ -17,9 +17,13 @@ from mule.core.files import os_reason
 from mule.core.text_rows import shown
 from mule.watching.moments import MOMENTS_FORMAT, VERSION, Header, Moment, Record, problems_of
 
+MOMENTS = "moments.jsonl"
+"""The name of the file in the folder of a result."""
+
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 _MOST_PROBLEMS = 5
+_MOST_LETTERS = 300
 
 
 class MomentsFile:
@@ -171,7 +175,7 @@ def _header(path: Path, text: bytes) -> Header:
         )
     if version != VERSION:
         raise AnnotationError(
-            f"{path}, line 1: must be version {VERSION}; got version {version!r}. Read it with the release that wrote "
+            f"{path}, line 1: must be version {VERSION}; got version {shown(str(version))}. Read it with the release that wrote "
             "it, or watch again."
         )
     return _parsed(Header, path, 1, text)
@@ -190,7 +194,8 @@ def _parsed(kind: type[AnyRecord], path: Path, line: int, text: bytes) -> AnyRec
 
 def _joined(problems: list[str]) -> str:
     more = len(problems) - _MOST_PROBLEMS
-    return "; ".join(problems[:_MOST_PROBLEMS]) + (f"; and {more} more like these" if more > 0 else "")
+    shortened = [each if len(each) <= _MOST_LETTERS else f"{each[:_MOST_LETTERS]}…" for each in problems]
+    return "; ".join(shortened[:_MOST_PROBLEMS]) + (f"; and {more} more like these" if more > 0 else "")
 
 
 def _unwritable(path: Path, error: OSError) -> FileError:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from mule.core.errors import AnnotationError, MuleError
 from mule.core.files import os_reason, write_file
+from mule.core.printable import printable
 from mule.watching.moments import (
     ActionEvidence,
     Contributor,
@@ -31,7 +32,6 @@ from mule.watching.moments import (
     SeenActor,
     novelty_in_words,
     novelty_of,
-    printable,
 )
 from mule.watching.thumbnails import Thumbnail, ThumbnailArchive
 

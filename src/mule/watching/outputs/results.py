@@ -22,18 +22,22 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mule.core.errors import AnnotationError, FileError, MuleError
-from mule.core.files import os_reason, write_file
-from mule.video.clips import ClipWindow, exact, key_times
-from mule.video.encode import VideoWriter
-from mule.video.reading import read_clips, video_facts
+from mule.core.documents import json_of
+from mule.core.errors import AnnotationError, MuleError
+from mule.core.files import sweep, write_file
+from mule.core.locks import only_writer
+from mule.core.printable import printable
+from mule.video.clips import ClipWindow, PacedWindows, exact
+from mule.video.encode import Codec, VideoWriter
+from mule.video.reading import LONGEST_STILL_S, read_clips, video_facts
 from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
-from mule.watching.moments import Moment, printable
+from mule.watching.moments import Moment
 from mule.watching.outputs.annotating import write_annotated
 from mule.watching.outputs.exports import EXPORTS, require_exports, write_ava, write_label_map
 from mule.watching.outputs.moments_file import (
+    MOMENTS,
     MomentsFile,
     MomentsWriter,
     create_moments,
@@ -45,8 +49,7 @@ from mule.watching.thumbnails import NovelThumbnails, Thumbnail, ThumbnailArchiv
 
 WATCHED = Path("watched")
 """Results go here unless a folder is given."""
-MOMENTS, AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
-    "moments.jsonl",
+AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "ava.csv",
     "ava.pbtxt",
     "annotated.mp4",
@@ -62,20 +65,25 @@ PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
 
 
 def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
-    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first."""
+    """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first.
+
+    Raises:
+        FolderInUseError: another process writes into the folder.
+        MuleError: the folder holds a result that is not to be resumed, or other files.
+    """
     points = ResumePoints(folder)
     path = folder / MOMENTS
-    _require_room(folder, resumes=resumes)
-    with ExitStack() as files:
+    with only_writer(folder), ExitStack() as files:
+        _require_room(folder, resumes=resumes)
+        sweep(folder)
         writer: MomentsWriter | None = None
         frames: _KeyFrames | None = None
         if path.exists():
             writer = files.enter_context(resume_moments(path, watcher.header))
             if writer.latest_s is not None:
-                watcher.resume(points.read(key_time_s=writer.latest_s), after_s=writer.latest_s)
+                points.resume(watcher, after_s=writer.latest_s)
         for moment in watcher:
             if writer is None:
-                _make(folder)
                 writer = files.enter_context(create_moments(path, watcher.header))
             if frames is None and (watcher.is_live or isinstance(watcher.source, FrameStream)):
                 frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watcher))
@@ -86,21 +94,43 @@ def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Genera
             yield moment
 
 
-def write_outputs(
+def write_outputs(  # noqa: PLR0913 - what a command offers
     folder: Path,
     source: VideoSource,
     *,
     exports: Sequence[str] = (),
     has_video: bool = True,
+    codec: Codec = "vp9",
     thumbnails: ThumbnailArchive | None = None,
     writing: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Write everything that is made of the moments in a folder.
 
     Of a live source, the kept key frames are shown. `exports` are names of `EXPORTS`, `thumbnails` those of the
-    bundle; `writing` is called with the name of each file before it is written.
+    bundle; `codec` is that of the annotated video; `writing` is called with the name of each file before it is written.
     """
     require_exports(exports)
+    with only_writer(folder):
+        sweep(folder)
+        return _written(
+            folder,
+            source,
+            exports=exports,
+            codec=codec if has_video else None,
+            thumbnails=thumbnails,
+            writing=writing,
+        )
+
+
+def _written(
+    folder: Path,
+    source: VideoSource,
+    *,
+    exports: Sequence[str],
+    codec: Codec | None,
+    thumbnails: ThumbnailArchive | None,
+    writing: Callable[[str], None],
+) -> Summary:
     moments = MomentsFile(folder / MOMENTS)
     header = moments.header
     summary = summarise(header, moments)
@@ -112,13 +142,14 @@ def write_outputs(
         writing(EXPORTS[name][0])
         EXPORTS[name][1](folder / EXPORTS[name][0], header, moments)
     shown = _shown(folder, source)
-    has_video = has_video and shown is not None and summary.num_moments > 0
-    if has_video and shown is not None:
+    has_video = codec is not None and shown is not None and summary.num_moments > 0
+    if codec is not None and shown is not None and summary.num_moments > 0:
         writing(ANNOTATED)
-        rate = video_facts(shown).frame_rate
+        # where times jump, the average rate may be less than one frame per key time
+        rate = max(video_facts(shown).frame_rate, 1 / exact(header.every_s))
         end_s = summary.end_s + header.every_s  # a watch that was stopped saw no more
         frames = takewhile(lambda frame: frame[0] < end_s, frames_at_rate(shown, rate))
-        write_annotated(folder / ANNOTATED, frames, moments, header=header, rate=rate)
+        write_annotated(folder / ANNOTATED, frames, moments, header=header, rate=rate, codec=codec)
     writing(REPORT)
     write_page(
         folder / REPORT,
@@ -153,13 +184,6 @@ def _require_room(folder: Path, *, resumes: bool) -> None:
         )
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be written: {os_reason(error)}. Choose another folder.") from None
-
-
 class _KeyFrames:
     """The key frames of a source that can be read only once, as a video; after a dropped key time the last one stays.
 
@@ -171,15 +195,15 @@ class _KeyFrames:
         size = (header.source.rows - header.source.rows % 2, header.source.cols - header.source.cols % 2)
         self._watcher, self._size = watcher, size
         self._every_s = exact(header.every_s)
-        self._video = VideoWriter(path, size, 1 / self._every_s)
+        self._video = VideoWriter(path, size, 1 / self._every_s, codec="vp9")
         self._before = path if path.exists() else None
         self._count = 0
 
     def __enter__(self) -> "_KeyFrames":
         self._video.__enter__()
         if self._before is not None:
-            for _, image in frames_at_rate(VideoFile(self._before), 1 / self._every_s):
-                self._write(image)
+            for time_s, image in frames_at_rate(VideoFile(self._before), 1 / self._every_s):
+                self._write(image, round(exact(time_s) / self._every_s))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -192,12 +216,13 @@ class _KeyFrames:
         frame = resized(self._watcher.key_frame[None], (source.rows, source.cols))[0]
         image = frame.permute(1, 2, 0).numpy()[: self._size[0], : self._size[1]]
         until = round(exact(moment.key_time_s) / self._every_s) + 1
-        for _ in range(max(1, until - self._count)):
-            self._write(image)
+        is_gap = (until - self._count) * self._every_s > LONGEST_STILL_S
+        for number in [until - 1] if is_gap else range(self._count, max(self._count + 1, until)):
+            self._write(image, number)
 
-    def _write(self, image: UInt8[np.ndarray, "rows cols 3"]) -> None:
-        self._video.write(image[None])
-        self._count += 1
+    def _write(self, image: UInt8[np.ndarray, "rows cols 3"], number: int) -> None:
+        self._video.write(image[None], first=number)
+        self._count = number + 1
 
 
 def _shown(folder: Path, source: VideoSource) -> VideoSource | None:
@@ -222,9 +247,11 @@ def frames_at_rate(
 ) -> Iterator[tuple[float, UInt8[np.ndarray, "rows cols 3"]]]:
     """Yield the times 0, 1/rate, 2/rate, … to the end of the source, and the frame on screen at each.
 
-    A frame that stays on screen for several of these times is yielded again; do not write to it.
+    A frame that stays on screen for several of these times is yielded again; do not write to it. Gaps in time are left out.
     """
-    windows = (ClipWindow(time_s, (time_s,)) for time_s in key_times(period_s=1 / rate))
+    windows = PacedWindows(
+        lambda number: ClipWindow(number / rate, (number / rate,)), start_s=Fraction(0), step_s=1 / rate
+    )
     for clip in read_clips(source, windows):
         yield float(clip.window.key_time_s), clip.frames[0].permute(1, 2, 0).numpy()
 
@@ -263,12 +290,25 @@ class ResumePoints:
         write_file(self._paths[self._slot], safetensors.torch.save(tensors, about))
         self._slot = 1 - self._slot
 
-    def read(self, *, key_time_s: float) -> dict[str, Tensor]:
-        """Return the state after the moment at this time."""
+    def resume(self, watcher: Watcher, *, after_s: float) -> None:
+        """Let the watcher continue after the moment at this time.
+
+        Raises:
+            AnnotationError: no state after this moment can be used; the message names the file.
+        """
+        path = self._path_of(after_s)
+        try:
+            watcher.resume(safetensors.torch.load_file(path), after_s=after_s)
+        except (MuleError, OSError, SafetensorError) as error:
+            raise AnnotationError(
+                f"{path}: must hold the state after {after_s:g} s: {str(error).rstrip('.')}. Watch again into another folder."
+            ) from None
+
+    def _path_of(self, key_time_s: float) -> Path:
         for slot, path in enumerate(self._paths):
             if _key_time_s(path) == key_time_s:
                 self._slot = 1 - slot
-                return safetensors.torch.load_file(path)
+                return path
         raise AnnotationError(
             f"{self._paths[0].parent}: to resume, {self._paths[0].name} or {self._paths[1].name} must hold the state after "
             f"the last moment ({key_time_s:g} s); neither does. Watch again into another folder."
@@ -278,7 +318,8 @@ class ResumePoints:
 def _key_time_s(path: Path) -> float | None:
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+            about = json_of((file.metadata() or {}).get(_ABOUT, "{}"))
     except (OSError, SafetensorError, ValueError):
         return None
-    return about.get("key_time_s") if about.get("format") == RESUME_FORMAT else None
+    is_ours = isinstance(about, dict) and about.get("format") == RESUME_FORMAT
+    return about.get("key_time_s") if is_ours else None

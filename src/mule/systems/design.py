@@ -1,7 +1,11 @@
-"""What systems minimise: the Beta loss or cross-entropy, with or without the debiasing constraint, or a loss of their own."""
+"""What a system is made of: the sizes of everything after the backbone, and what it minimises.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+Sizes are as published, or small enough for a few clips. A system minimises the Beta loss or cross-entropy, with or without
+the debiasing constraint, or a loss of its own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -10,11 +14,77 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mule.core.errors import RangeError
+from mule.evidence.head import EvidenceFunction, Parameterisation
+from mule.features.pooling import DETECTION_HEAD, RoiSampling
 from mule.model import ModelOutput
 from mule.objective.beta_loss import expected_cross_entropy, reduce_over_actors
 from mule.objective.contrast import contrast_loss
 from mule.objective.hsic import Bandwidth, Estimator, static_bias
 from mule.objective.primal_dual import Objective
+from mule.relations.maps import PUBLISHED, RelationSettings
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What an experiment changes in the evidence head; None keeps the system's own."""
+
+    parameterisation: Parameterisation | None = None
+    function: EvidenceFunction | None = None
+    bias: bool | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are given, as arguments of a head."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of everything after the backbone; the defaults are the published ones."""
+
+    channels: int
+    """Channels of the backbone's maps, all pathways together."""
+    num_classes: int
+    reduced: int | None = 1024
+    """Channels after the 1×1 convolution that precedes relations; None leaves the convolution out."""
+    relations: RelationSettings = PUBLISHED
+    width: int = 1024
+    """Width of AIA's layers; AFAC and DEAR's branches have half of it."""
+    dropout: float = 0.5
+    """Dropout probability before the last layer of rivals without relations."""
+    sampling: RoiSampling = DETECTION_HEAD
+    aco_r: Literal["grid", "factored"] | None = None
+    """The form of actor-context-object relations, in systems that have them; None keeps each system's own."""
+    head: HeadOptions = field(default_factory=HeadOptions)
+
+
+def tiny_sizes(channels: int, num_classes: int) -> Sizes:
+    """Return sizes for the rendered benchmark, whose maps have 12 × 16 cells."""
+    relations = RelationSettings(width=32, padding=1, is_downsampled=False, block_dropout=0.0)
+    return Sizes(
+        channels, num_classes, reduced=None, relations=relations, width=64, dropout=0.1,
+        sampling=RoiSampling(bins=4, samples=2),
+    )  # fmt: skip
+
+
+def small_sizes(channels: int, num_classes: int) -> Sizes:
+    """Return sizes for about a hundred clips with a frozen backbone: as tiny, with dropout 0.5."""
+    tiny = tiny_sizes(channels, num_classes)
+    return replace(tiny, relations=replace(tiny.relations, dropout=0.5), dropout=0.5)
+
+
+def medium_sizes(channels: int, num_classes: int) -> Sizes:
+    """Return sizes for several hundred clips with a frozen backbone: as small, three times as wide, down-sampled."""
+    small = small_sizes(channels, num_classes)
+    return replace(small, relations=replace(small.relations, width=96, is_downsampled=True))
+
+
+SIZES: Mapping[str, Callable[[int, int], Sizes]] = {
+    "published": Sizes,
+    "tiny": tiny_sizes,
+    "small": small_sizes,
+    "medium": medium_sizes,
+}
+
 
 Targets = Shaped[Tensor, "actors classes"]
 LossReduction = Literal["mean", "sum", "class_mean"]
@@ -25,6 +95,10 @@ LossReduction = Literal["mean", "sum", "class_mean"]
 * ``"class_mean"``: mean over both, as in the released code and in SlowFast, ACAR and AIA. Published learning rates of these
   belong to it.
 """
+PRINTED_REDUCTION: LossReduction = "sum"
+"""Eq. 2 and 3."""
+PRINTED_BASE_RATE = 1.0
+"""a of Eq. 1."""
 STATIC_BIAS = "static_bias"
 CONTRAST_WEIGHT = 0.5
 
@@ -127,16 +201,6 @@ class Dependence:
     within_clips: bool = False
     """Whether pairs of actors of one clip count, although they share their scene."""
 
-    def of(self, output: ModelOutput, given: Targets | None) -> Float[Tensor, ""] | None:
-        """Return the dependence of a network's outputs on the scene, given the labels if there are any."""
-        scene, clip_index = output.context, output.actor_clip_index
-        if self.within_clips:  # every actor counts as a clip of its own
-            scene = scene[clip_index]
-            clip_index = torch.arange(len(clip_index), device=clip_index.device)
-        return static_bias(
-            output.outputs, scene, clip_index, given=given, estimator=self.estimator, bandwidth=self.bandwidth
-        )
-
 
 @dataclass(frozen=True)
 class Debiased:
@@ -149,7 +213,18 @@ class Debiased:
 
     def __call__(self, output: ModelOutput, targets: Targets, _: float, /) -> Objective:
         """Return the loss and the value of the constraint."""
-        bias = self.dependence.of(output, targets if self.given_labels else None)
+        scene, clip_index = output.context, output.actor_clip_index
+        if self.dependence.within_clips:  # every actor counts as a clip of its own
+            scene = scene[clip_index]
+            clip_index = torch.arange(len(clip_index), device=clip_index.device)
+        bias = static_bias(
+            output.outputs,
+            scene,
+            clip_index,
+            given=targets if self.given_labels else None,
+            estimator=self.dependence.estimator,
+            bandwidth=self.dependence.bandwidth,
+        )
         return Objective(self.fitted.loss(output, targets), {STATIC_BIAS: bias})
 
     def altered(self, options: ObjectiveOptions) -> "Debiased":
