@@ -1,4 +1,4 @@
-"""Networks in eight-bit integers (NNCF, extra `mule[openvino]`): faster than float32 allows, and what it costs.
+"""Networks in eight-bit integers (NNCF, extra `mule-actions[openvino]`): faster than float32 allows, and what it costs.
 
 Ranges of activations are read off clips that the caller brings; they should show what the network will see.
 What is lost is measured on other clips, against the network that was not quantised.
@@ -38,7 +38,7 @@ def quantised(network: Network, clips: Iterable[Clip]) -> Network:
         nncf = import_module("nncf")
     except ImportError as missing:
         raise RuntimeMissing(
-            f"Quantised backbones need NNCF: pip install 'mule[openvino]'. It could not be imported: {missing}"
+            f"Quantised backbones need NNCF: pip install 'mule-actions[openvino]'. It could not be imported: {missing}"
         ) from missing
     samples = list(clips)
     if not samples:

@@ -11,6 +11,8 @@ Public names are imported when they are first used, so `import mule` is fast.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mule.core import __version__
+
 if TYPE_CHECKING:
     from mule import metrics
     from mule.api.model import Model
@@ -58,8 +60,6 @@ if TYPE_CHECKING:
     from mule.video.sources import video_source
     from mule.watching.measuring import evaluate_watch
     from mule.watching.watch import watch
-
-__version__ = "0.1.0"
 
 _MODULE_OF = {
     "Model": "api.model",

@@ -163,7 +163,9 @@ def test_a_runtime_that_is_not_installed_is_named(tmp_path, folder, monkeypatch)
     monkeypatch.setitem(sys.modules, "openvino", None)
     outcome = extract(folder, "--out", tmp_path / "out", "--runtime", "openvino")
     assert outcome.exit_code == 2
-    assert outcome.stderr.startswith("mule: Compiled backbones need OpenVINO: pip install 'mule[openvino]'")
+    assert outcome.stderr.startswith(
+        "mule: Compiled backbones need OpenVINO: pip install 'mule-actions[openvino]'"
+    )
     assert not (tmp_path / "out").exists()
     assert extract(folder, "--out", tmp_path / "out", "--runtime", "abacus").exit_code == 2
 

@@ -30,7 +30,7 @@ from mule.runtime.openvino import (
 )
 
 if find_spec("openvino") is None:
-    pytest.skip("needs OpenVINO: pip install 'mule[openvino]'", allow_module_level=True)
+    pytest.skip("needs OpenVINO: pip install 'mule-actions[openvino]'", allow_module_level=True)
 
 # 32 frames: of these the Slow pathway's last is where a careless linspace goes wrong. 70 columns: I3D pads oddly.
 SIZES = {"slowfast": (32, 64, 64), "x3d": (4, 64, 64), "i3d": (16, 64, 70)}
@@ -190,7 +190,7 @@ def test_openvino_reports_to_nobody():
 
 
 def test_eight_bits_keep_the_direction_of_actor_features(small):
-    pytest.importorskip("nncf", reason="needs NNCF: pip install 'mule[openvino]'")
+    pytest.importorskip("nncf", reason="needs NNCF: pip install 'mule-actions[openvino]'")
     backbone, network = small
     with pytest.raises(TooFewActors, match="calibration"):
         quantised(network, [])

@@ -372,7 +372,7 @@ def test_event_files_are_written_where_tensorboard_is_installed(root, tmp_path):
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        assert sum("mule[tensorboard]" in note for note in heard.notes) == 1
+        assert sum("mule-actions[tensorboard]" in note for note in heard.notes) == 1
     else:
         assert list((tmp_path / "run" / "events").iterdir())
 

@@ -137,7 +137,7 @@ def test_a_missing_extra_is_named(take, bundle_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     outcome = mule("watch", take, "--model", bundle_dir, "--detector", onnx, "--out", tmp_path / "r")
     assert outcome.exit_code == 2
-    assert "pip install 'mule[onnx]'" in outcome.stderr
+    assert "pip install 'mule-actions[onnx]'" in outcome.stderr
     assert not (tmp_path / "r").exists()
 
 

@@ -19,7 +19,9 @@ from mule.watching.engine.key_times import Overlapped
 TOLERANCE = 1e-3
 """Of every number that a moment tells, p-values among them; on a share of its size where that is above one."""
 RUNTIMES = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule[{name}]"))
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule-actions[{name}]")
+    )
     for name, package in (("onnx", "onnxruntime"), ("openvino", "openvino"))
 ]
 
@@ -85,8 +87,8 @@ def test_the_moments_are_those_of_torch(runtime, take, bundle, on_torch, cache):
     ("package", "runtime", "message"),
     [
         (None, "tensorrt", "a runtime must be one of torch, onnx, openvino"),
-        ("onnxruntime", "onnx", "pip install 'mule[onnx]'"),
-        ("openvino", "openvino", "pip install 'mule[openvino]'"),
+        ("onnxruntime", "onnx", "pip install 'mule-actions[onnx]'"),
+        ("openvino", "openvino", "pip install 'mule-actions[openvino]'"),
     ],
 )
 def test_a_runtime_that_is_not_there_is_said_and_nothing_is_written(

@@ -71,7 +71,7 @@ def extract(
         Literal["torch", "openvino"],
         typer.Option(
             metavar="torch|openvino",
-            help="Inference runtime. OpenVINO compiles the backbone for the CPU (pip install 'mule[openvino]').",
+            help="Inference runtime. OpenVINO compiles the backbone for the CPU (pip install 'mule-actions[openvino]').",
         ),
     ] = "torch",
 ) -> None:

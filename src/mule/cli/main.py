@@ -1,6 +1,5 @@
 """The `mule` command."""
 
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +24,7 @@ from mule.cli import (
     watch,
     weights,
 )
+from mule.core import __version__
 from mule.core.heap import keep_freed_memory
 from mule.core.signals import take_sigterm_for_ctrl_c
 
@@ -81,7 +81,7 @@ app.command()(export.export)
 
 def _print_version(is_wanted: bool) -> bool:
     if is_wanted:
-        typer.echo(f"mule {version('mule')}")
+        typer.echo(f"mule {__version__}")
         raise typer.Exit
     return is_wanted
 

@@ -4,7 +4,7 @@ A job saves its own progress (checkpoints, a result file). A job whose process i
 resumes from there. A job that fails is reported at the end and does not stop the others. Where there are GPUs, each
 job sees one of them; if there are more jobs at a time than GPUs, they share.
 
-With Ray (extra `mule[ray]`), every machine needs this package and the same folders under the same names.
+With Ray (extra `mule-actions[ray]`), every machine needs this package and the same folders under the same names.
 """
 
 import logging
@@ -336,7 +336,7 @@ def _ray() -> ModuleType:
         import ray
     except ImportError as missing:
         raise MuleError(
-            f"--engine ray needs the package Ray, which cannot be imported: {missing}. Run `pip install 'mule[ray]'`, or use "
+            f"--engine ray needs the package Ray, which cannot be imported: {missing}. Run `pip install 'mule-actions[ray]'`, or use "
             "--engine local."
         ) from None
     return ray

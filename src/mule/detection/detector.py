@@ -219,7 +219,7 @@ def _open_session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntim
         import onnxruntime
     except ImportError as missing:
         raise DetectorError(
-            f"Detecting with {path} needs onnxruntime: pip install 'mule[onnx]', or give precomputed boxes."
+            f"Detecting with {path} needs onnxruntime: pip install 'mule-actions[onnx]', or give precomputed boxes."
         ) from missing
     if not path.is_file():
         raise DetectorError(

@@ -1,4 +1,4 @@
-"""Faster R-CNN, the detector family of the paper, from torchvision (extra `mule[torchvision]`).
+"""Faster R-CNN, the detector family of the paper, from torchvision (extra `mule-actions[torchvision]`).
 
 torchvision publishes weights for ResNet-50-FPN. For the paper's ResNeXt-101-FPN it publishes none: the network is built
 from torchvision's parts, and the user brings its state dict.
@@ -111,7 +111,7 @@ def _builders() -> Mapping[FasterRcnnKind, Callable[[], nn.Module]]:
         from torchvision.ops import FrozenBatchNorm2d  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError) as missing:
         raise DetectorError(
-            "Faster R-CNN needs torchvision, built for the torch that is installed: pip install 'mule[torchvision]'; "
+            "Faster R-CNN needs torchvision, built for the torch that is installed: pip install 'mule-actions[torchvision]'; "
             f"it could not be imported: {missing}."
         ) from missing
 

@@ -1,6 +1,6 @@
 """What all figures share: styles, colours with a fixed meaning, panels, legends.
 
-Matplotlib (`mule[plots]`) is imported only when something is drawn. Figures are made without pyplot, so no
+Matplotlib (`mule-actions[plots]`) is imported only when something is drawn. Figures are made without pyplot, so no
 figure stays open and the caller's settings and backend do not change.
 """
 
@@ -74,7 +74,7 @@ def new_figure(width_in: float, height_in: float, *, is_arranged: bool = True) -
         from matplotlib.figure import Figure
     except ImportError:
         raise MuleError(
-            "figures need matplotlib; it is not installed. Run `pip install 'mule[plots]'`."
+            "figures need matplotlib; it is not installed. Run `pip install 'mule-actions[plots]'`."
         ) from None
     figure = Figure(figsize=(width_in, height_in), dpi=FIGURE_DPI, facecolor="white")
     figure.set_layout_engine("constrained" if is_arranged else "none")

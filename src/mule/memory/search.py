@@ -152,7 +152,7 @@ def _inverted_file(features: Float[Tensor, "entries dim"], share_probed: float) 
         import faiss
     except ImportError as error:
         raise SearchUnavailable(
-            f"searching {len(features)} entries by an inverted file needs faiss: pip install 'mule[faiss]'. Or prune "
+            f"searching {len(features)} entries by an inverted file needs faiss: pip install 'mule-actions[faiss]'. Or prune "
             "the memory, or use method='exact'."
         ) from error
     entries = features.float().contiguous().numpy()

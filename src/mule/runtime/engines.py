@@ -56,7 +56,7 @@ def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
         return import_module("onnxruntime")
     except ImportError as missing:
         raise RuntimeMissing(
-            f"The runtime 'onnx' needs onnxruntime: pip install 'mule[onnx]'. It could not be imported: {missing}"
+            f"The runtime 'onnx' needs onnxruntime: pip install 'mule-actions[onnx]'. It could not be imported: {missing}"
         ) from missing
 
 

@@ -10,13 +10,13 @@ The folder appears once everything is in it and its parity check has passed, or 
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mule.core import __version__
 from mule.core.errors import FileError, WeightsError
 from mule.core.files import cache_folder, os_reason, sha256_of
 from mule.model import MuleModel
@@ -237,7 +237,7 @@ def _facts(model: MuleModel, graphs: Graphs, target: Target, folder: Path) -> di
 
 
 def _versions(target: Target) -> dict[str, str]:
-    return {"mule": version("mule"), "torch": torch.__version__, target: runtime_version(target)}
+    return {"mule": __version__, "torch": torch.__version__, target: runtime_version(target)}
 
 
 def _signatures(size: ClipSize, map_size: tuple[int, int]) -> dict[str, dict[str, dict[str, str]]]:

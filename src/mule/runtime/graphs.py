@@ -76,7 +76,7 @@ def require_exporter() -> None:
         import_module("onnx")
     except ImportError as missing:
         raise RuntimeMissing(
-            f"Exporting a model needs onnx: pip install 'mule[onnx]'. It could not be imported: {missing}"
+            f"Exporting a model needs onnx: pip install 'mule-actions[onnx]'. It could not be imported: {missing}"
         ) from missing
 
 

@@ -1,4 +1,4 @@
-"""Backbones compiled by OpenVINO (extra `mule[openvino]`): the same clips in, the same feature maps out.
+"""Backbones compiled by OpenVINO (extra `mule-actions[openvino]`): the same clips in, the same feature maps out.
 
     backbone ─ converted ─▶ Network ─┬─▶ CompiledNetwork      clips ─▶ feature maps
                                      └─▶ CompiledBoxFeatures  clips, boxes ─▶ one feature per box
@@ -277,7 +277,7 @@ def require_openvino() -> ModuleType:
         openvino = import_module("openvino")
     except ImportError as missing:
         raise RuntimeMissing(
-            f"Compiled backbones need OpenVINO: pip install 'mule[openvino]'. It could not be imported: {missing}"
+            f"Compiled backbones need OpenVINO: pip install 'mule-actions[openvino]'. It could not be imported: {missing}"
         ) from missing
     _avoid_broken_instructions()
     return openvino

@@ -31,6 +31,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from torch import nn
 
+from mule.core import __version__
 from mule.core.config import ConfigError, differences, load_experiment, reasons_of
 from mule.core.documents import DocumentError, json_of
 from mule.core.errors import WeightsError
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 METRICS, EVENTS = "metrics.jsonl", "events"
-NO_TENSORBOARD = (
-    "Event files need TensorBoard: pip install 'mule[tensorboard]'. metrics.jsonl has the same curves."
-)
+NO_TENSORBOARD = "Event files need TensorBoard: pip install 'mule-actions[tensorboard]'. metrics.jsonl has the same curves."
 
 
 class Curves:
@@ -128,7 +127,7 @@ def _write_numbers(writer: "SummaryWriter", values: Mapping[str, Any], step: int
 
 
 EXPERIMENT, RUN, MODEL, CARD = "experiment.toml", "run.json", "model.safetensors", "card.json"
-PACKAGES = ("mule", "torch", "numpy", "safetensors", "pydantic", "av")
+PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "av")
 VARIABLES = ("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
 """Variables that choose algorithms; the number of threads is recorded as it is."""
 CARD_FORMAT = "mule-run-2"
@@ -252,7 +251,7 @@ def environment() -> dict[str, Any]:
     """Return what a result may depend on besides the experiment: versions, commit, hardware."""
     return {
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {"mule": __version__, **{name: found for name in PACKAGES if (found := _version(name))}},
         "git_commit": _commit(),
         "hardware": {
             "machine": platform.machine(),

@@ -342,7 +342,7 @@ def moments_to_pandas(moments: Iterable[Moment]) -> "DataFrame":
         import pandas
     except ImportError as missing:
         raise MuleError(
-            f"Data frames need pandas: pip install 'mule[pandas]'. It could not be imported: {missing}"
+            f"Data frames need pandas: pip install 'mule-actions[pandas]'. It could not be imported: {missing}"
         ) from missing
     rows = [
         (

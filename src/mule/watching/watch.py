@@ -50,7 +50,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
         looks: use at most this many recent looks per person.
         reasons: leave out objects and other people in turn, to see who contributed.
         live: skip key times when processing falls behind; always so for cameras and streams.
-        runtime: `torch`, `onnx` (extra `mule[onnx]`) or `openvino` (`mule[openvino]`). The last two export the model on
+        runtime: `torch`, `onnx` (extra `mule-actions[onnx]`) or `openvino` (`mule-actions[openvino]`). The last two export the model on
             first use and cache it.
         out: a folder for results. Each moment is on disk before it is yielded; after the last one, the report, the
             annotated video, the summary and AVA's CSV follow.

@@ -1,7 +1,7 @@
 """Counts of a table: rows per class, labels per actor, actors per clip and co-occurring classes; as files and a picture.
 
 A row is one actor at one key time. An actor is identified by video and name; a row without a name is an actor of its
-own. Rows of one video and key time are a clip. Drawing needs matplotlib (extra `mule[plots]`):
+own. Rows of one video and key time are a clip. Drawing needs matplotlib (extra `mule-actions[plots]`):
 
     summary │ labels per actor │ actors per clip
     rows of each class         │ co-occurring classes
@@ -191,7 +191,7 @@ def draw_stats(stats: TableStats, path: Path, *, title: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MuleError("drawing needs matplotlib: pip install 'mule[plots]'.") from None
+        raise MuleError("drawing needs matplotlib: pip install 'mule-actions[plots]'.") from None
     sheet = _sheet(stats)
     figure = Figure(
         figsize=(sheet.width, sheet.height),

@@ -182,7 +182,7 @@ def pyarrow_modules() -> ModuleType:
         import pyarrow.parquet
     except ImportError:
         raise AnnotationError(
-            "reading or writing .parquet needs pyarrow: pip install 'mule[parquet]', or use a .csv file."
+            "reading or writing .parquet needs pyarrow: pip install 'mule-actions[parquet]', or use a .csv file."
         ) from None
     return pyarrow
 
