@@ -180,5 +180,7 @@ def test_numbers_of_workers_that_mean_nothing_are_refused(engine, num_workers):
 
 def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MuleError, match=r"--engine ray needs the package Ray, .*pip install 'mule\[ray\]'"):
+    with pytest.raises(
+        MuleError, match=r"--engine ray needs the package Ray, .*pip install 'mule-actions\[ray\]'"
+    ):
         run_jobs([MadeJob("a", tmp_path)], do, engine="ray", num_workers=1, noted=ignored)

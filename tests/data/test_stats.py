@@ -121,5 +121,5 @@ def test_drawing_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     from mule.data.table.stats import draw_stats
 
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MuleError, match=r"pip install 'mule\[plots\]'"):
+    with pytest.raises(MuleError, match=r"pip install 'mule-actions\[plots\]'"):
         draw_stats(table_stats(random_table(0)), tmp_path / "stats.png", title="a table")

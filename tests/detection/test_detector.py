@@ -273,7 +273,7 @@ def test_a_network_whose_scores_are_no_probabilities_is_refused(tmp_path, value)
 def test_without_onnxruntime_the_extra_is_named(network, monkeypatch):
     path = network()
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(DetectorError, match=r"mule\[onnx\]"):
+    with pytest.raises(DetectorError, match=r"mule-actions\[onnx\]"):
         detector(path)
 
 

@@ -68,7 +68,7 @@ def test_without_torchvision_the_extra_is_named(tmp_path, monkeypatch):
     torch.save({"weight": torch.zeros(1)}, tmp_path / "some.pth")
     monkeypatch.setitem(sys.modules, "torchvision.models.detection", None)
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(DetectorError, match=r"mule\[torchvision\]"):
+    with pytest.raises(DetectorError, match=r"mule-actions\[torchvision\]"):
         load_faster_rcnn(tmp_path / "some.pth")
 
 

@@ -206,7 +206,7 @@ def test_without_torchvision_one_sentence_names_the_remedy(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.models.detection", None)
     with pytest.raises(
-        DetectorError, match=r"pip install 'mule\[torchvision\]'; it could not be imported"
+        DetectorError, match=r"pip install 'mule-actions\[torchvision\]'; it could not be imported"
     ) as refused:
         load_detector(tmp_path / "net.pth")
     assert "\n" not in str(refused.value)

@@ -131,7 +131,7 @@ def test_drawing_imports_no_pyplot_and_tables_import_no_matplotlib_and_neither_t
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MuleError, match=r"pip install 'mule\[plots\]'"):
+    with pytest.raises(MuleError, match=r"pip install 'mule-actions\[plots\]'"):
         new_figure(1.0, 1.0)
 
 

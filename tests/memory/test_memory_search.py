@@ -126,7 +126,7 @@ def test_exact_search_misses_nobody_and_very_many_entries_choose_the_inverted_fi
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(SearchUnavailable, match=r"pip install 'mule\[faiss\]'"):
+    with pytest.raises(SearchUnavailable, match=r"pip install 'mule-actions\[faiss\]'"):
         EntrySearch(sphere(50, 0), torch.arange(50), method="inverted_file")
 
 

@@ -19,7 +19,9 @@ from mule.systems.catalogue import find_system
 from mule.systems.design import small_sizes
 
 TARGETS = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule[{name}]"))
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule-actions[{name}]")
+    )
     for name, package in (("onnx", "onnxruntime"), ("openvino", "openvino"))
 ]
 ODD_SIZE = (9, 50, 84)

@@ -27,7 +27,9 @@ from mule.systems.design import Sizes
 
 STRIDE, CHANNELS, SIZE, MAP = 8, 6, (2, 40, 56), (5, 7)
 TARGETS = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule[{name}]"))
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"needs mule-actions[{name}]")
+    )
     for name, package in (("onnx", "onnxruntime"), ("openvino", "openvino"))
 ]
 
@@ -249,13 +251,13 @@ def test_torch_stays_torch(tmp_path):
 )
 def test_a_missing_package_is_named_by_its_extra(runtime, package, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RuntimeMissing, match=rf"pip install 'mule\[{extra}\]'"):
+    with pytest.raises(RuntimeMissing, match=rf"pip install 'mule-actions\[{extra}\]'"):
         require_runtime(runtime)
 
 
 def test_without_the_exporters_package_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(RuntimeMissing, match=r"pip install 'mule\[onnx\]'"):
+    with pytest.raises(RuntimeMissing, match=r"pip install 'mule-actions\[onnx\]'"):
         graphs_of(made(), SIZE)
 
 

@@ -1,5 +1,6 @@
 """Compiled and quantised backbones against the eager ones they were made from."""
 
+import subprocess
 import sys
 from copy import deepcopy
 from fractions import Fraction
@@ -180,8 +181,31 @@ def test_a_backbone_in_training_is_refused():
 
 def test_without_the_package_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(RuntimeMissing, match=r"mule\[openvino\]"):
+    with pytest.raises(RuntimeMissing, match=r"mule-actions\[openvino\]"):
         require_openvino()
+
+
+TWO_NETWORKS = """
+import os, signal
+import numpy
+from openvino import Model, opset15
+from mule.runtime.openvino import compiled_for_cpu
+
+def compiled():
+    numbers = opset15.parameter([1, 4], numpy.float32)
+    return compiled_for_cpu(Model([opset15.relu(numbers)], [numbers]), 1)
+
+first, second = compiled(), compiled()
+del first
+del second
+signal.signal(signal.SIGINT, lambda *_: print("interrupted"))
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_signal_after_networks_are_gone_reaches_its_handler():
+    done = subprocess.run([sys.executable, "-c", TWO_NETWORKS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n")
 
 
 def test_openvino_reports_to_nobody():

@@ -129,7 +129,7 @@ def test_moments_become_dictionaries_and_data_frames(video, bundle, monkeypatch)
         return importing(name, *more, **named)
 
     monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(MuleError, match=r"pip install 'mule\[pandas\]'"):
+    with pytest.raises(MuleError, match=r"pip install 'mule-actions\[pandas\]'"):
         found[0].to_pandas()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mule.core.errors import RangeError, WeightsError
-from mule.runtime.openvino import RuntimeMissing, require_openvino
+from mule.runtime.openvino import RuntimeMissing, compiled_for_cpu, require_openvino
 
 Target = Literal["onnx", "openvino"]
 """Formats of a graph."""
@@ -121,12 +121,7 @@ class _OnnxEngine:
 
 class _OpenVinoEngine:
     def __init__(self, path: Path, num_threads: int) -> None:
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",
-            "INFERENCE_NUM_THREADS": num_threads,
-        }
-        self._run = require_openvino().compile_model(path, "CPU", settings)
+        self._run = compiled_for_cpu(path, num_threads)
         self._inputs = {each.any_name for each in self._run.inputs}
         # an output may have several names, and `any_name` need not be ours
         self._outputs = {name: each for each in self._run.outputs for name in each.names}

@@ -170,7 +170,7 @@ class CompiledNetwork:
     def __init__(self, network: Network, *, num_threads: int | None = None) -> None:
         self.size = network.size
         self.stride = network.stride
-        self._run = _compiled(network.graph, num_threads)
+        self._run = compiled_for_cpu(network.graph, num_threads)
 
     def __call__(self, clips: Float[Tensor, "clips 3 frames rows cols"]) -> FeatureMaps:
         """Return the feature maps of clips of this network's size.
@@ -238,7 +238,7 @@ class CompiledBoxFeatures:
         sampling: RoiSampling = DETECTION_HEAD,
     ) -> None:
         self.size = network.size
-        self._run = _compiled(_with_box_features(network, sampling), num_threads)
+        self._run = compiled_for_cpu(_with_box_features(network, sampling), num_threads)
 
     def __call__(
         self,
@@ -296,14 +296,24 @@ def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSiz
         )
 
 
-def _compiled(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - OpenVINO's own types
-    """Compile the graph for low latency, in float32 even where bf16 would be faster."""
+def compiled_for_cpu(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - OpenVINO's own types
+    """Compile a graph, or the file of one, for low latency, in float32 even where bf16 would be faster."""
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
         "INFERENCE_NUM_THREADS": num_threads or torch.get_num_threads(),
     }
-    return require_openvino().compile_model(graph, "CPU", settings)
+    return _core().compile_model(graph, "CPU", settings)
+
+
+@cache
+def _core() -> Any:  # noqa: ANN401 - an openvino.Core
+    """The one core of this process, which lives as long as it does.
+
+    A core gives its thread a stack for signals and, when it goes, brings back the stack it found. If the core that made
+    that one went first, the stack is no more, and the next signal (Ctrl-C, a worker that ends) is a segmentation fault.
+    """
+    return require_openvino().Core()
 
 
 @cache
