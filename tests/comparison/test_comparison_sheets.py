@@ -9,7 +9,14 @@ import pytest
 from tiny_rows import JUDGING, contestants
 
 from mule.comparison.figures import write_figures, write_pictures
-from mule.comparison.page import PageFacts, all_tables, write_docs, write_results_page, write_tables
+from mule.comparison.page import (
+    PageFacts,
+    all_tables,
+    what_numbers_mean,
+    write_docs,
+    write_results_page,
+    write_tables,
+)
 from mule.comparison.paper_tables import paper_table
 from mule.comparison.sheets import (
     drawn_difference,
@@ -23,6 +30,7 @@ from mule.comparison.sheets import (
 )
 from mule.core.config import ConfigError
 from mule.core.errors import RangeError
+from mule.core.settings import TableData
 from mule.evaluation.intervals import draw_clips
 from mule.evaluation.open_set import OpenSetMeasures
 from mule.evaluation.outcomes import PAPER_MEASURES, Contender, Trial
@@ -219,6 +227,20 @@ def test_the_page_of_a_paper_table_says_which_and_denies_it_on_other_data(
     text = (tmp_path / "results.md").read_text()
     assert ("rows of Table 1 of the paper" in text) == is_the_papers
     assert ("not the paper's AVA and Charades tables" in text) != is_the_papers
+
+
+def test_numbers_of_videos_are_not_denied_to_be_the_papers(findings):
+    data = TableData(kind="table", actors="ava.csv")
+
+    def of_videos(each):
+        return replace(
+            each, row=replace(each.row, experiment=each.row.experiment.model_copy(update={"data": data}))
+        )
+
+    said = what_numbers_mean(replace(findings, rows=tuple(map(of_videos, findings.rows))), None)
+    assert "not the paper's" not in said
+    assert "`mule compare --table N`" in said
+    assert "not the paper's" in what_numbers_mean(findings, None)
 
 
 def test_where_nobody_is_novel_recognition_alone_is_compared(findings, tmp_path):

@@ -80,7 +80,7 @@ def looped_factored(module, whole):
 
 @pytest.mark.parametrize("clip_index", [[], [0], [3, 0, 1], [1, 1], [2, 0, 2, 1, 2]])
 def test_a_block_equals_loops_over_cells_and_maps(clip_index):
-    block = seeded(RelationBlock(4, kernel_size=3, slope=0.3, dropout=0.2).double().eval())
+    block = seeded(RelationBlock(RelationSettings(width=4)).double().eval())
     clip_index = torch.tensor(clip_index, dtype=torch.int64)
     maps = drawn(len(clip_index), 4, 3, 2)
     seats = Seats.of(clip_index, 4)
@@ -90,7 +90,7 @@ def test_a_block_equals_loops_over_cells_and_maps(clip_index):
 
 
 def test_maps_that_do_not_ask_are_still_asked():
-    block = seeded(RelationBlock(4, kernel_size=3, slope=0.3, dropout=0.0).double())
+    block = seeded(RelationBlock(RelationSettings(width=4, block_dropout=0.0)).double())
     clip_index = torch.tensor([0, 1, 0, 1, 0])
     maps = drawn(5, 4, 3, 2)
     everyone = Seats.of(clip_index, 2)

@@ -88,6 +88,30 @@ def every_row(findings: Findings, failures: Mapping[str, str]) -> list[str]:
     ]
 
 
+def what_numbers_mean(findings: Findings, table: PaperTable | None) -> str:
+    """Say what the numbers are of, from how many trials, and whether they are the paper's."""
+    is_stage = all(isinstance(each.row.experiment.data, StageData) for each in findings.rows)
+    splits = {each.row.trial.split for each in findings.rows}
+    trials = {each.row.trial for each in findings.rows}
+    few = (
+        f"They come from {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
+        f"split{'s' * (len(splits) > 1)}: other seeds and other actions may rank similar methods differently."
+    )
+    of_split_a = (
+        " Methods were developed on split A, so these results are not a final verdict."
+        if splits == {"A"}
+        else ""
+    )
+    data = None if table is None else {"ava": "AVA", "charades": "Charades"}.get(table.experiment.stem)
+    if table is not None and data is not None:
+        return f"{OF_THE_PAPER.format(number=table.number, data=data)} {few}"
+    if is_stage:
+        return f"{OF_STAGE} {few}{of_split_a} {NOT_THE_PAPER}"
+    backbones = {each.row.experiment.backbone.name for each in findings.rows}
+    of_rows = "the same backbone" if len(backbones) == 1 else "each the backbone of its row"
+    return f"{OF_TABLES.format(backbones=of_rows)} {few} {FOR_THE_PAPER}"
+
+
 def scores_left_out(findings: Findings, side: str) -> list[str]:
     """The scores that do not apply to some methods: one line for each reason."""
     methods: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -141,14 +165,18 @@ OF_STAGE = (
     "These results are on Stage, a rendered world of short clips, with a small network trained for minutes. They compare "
     "methods that had the same data, the same backbone and the same budget."
 )
-OF_TABLES = (
-    "These results are on the data named above, which is small next to the paper's. They compare methods that had the same "
-    "data, the same backbone and the same budget."
-)
 NOT_THE_PAPER = (
     "They are not the paper's AVA and Charades tables. Those need the videos of AVA and Charades, weights trained on "
     "Kinetics, and GPUs; the experiments are `ava` and `charades`, and with the data at hand the command is "
     "`mule compare --table 3 --set data.root=DIR`."
+)
+OF_TABLES = (
+    "These results are on the data named above. They compare methods that had the same data, {backbones}, and the budget "
+    "named above."
+)
+FOR_THE_PAPER = (
+    "`mule compare --table N` trains the rows of Table N of the paper and writes it in the paper's layout; its numbers "
+    "compare with the paper's where the data are all of AVA or Charades."
 )
 OF_THE_PAPER = (
     "These are the rows of Table {number} of the paper, on the data named above; `table-{number}.md` has the paper's layout. "
@@ -256,7 +284,7 @@ def write_results_page(
         "",
         "## What these numbers mean",
         "",
-        _what_it_is(findings, facts.table),
+        what_numbers_mean(findings, facts.table),
         "",
         *_how_compared(findings, side),
     ]
@@ -314,25 +342,6 @@ def _without_spread(sheet: Sheet) -> Sheet:
 
     lines = [replace(line, cells=tuple(map(bare, line.cells))) for line in sheet.lines]
     return replace(sheet, lines=tuple(lines))
-
-
-def _what_it_is(findings: Findings, table: PaperTable | None) -> str:
-    is_stage = all(isinstance(each.row.experiment.data, StageData) for each in findings.rows)
-    splits = {each.row.trial.split for each in findings.rows}
-    trials = {each.row.trial for each in findings.rows}
-    few = (
-        f"They come from {len(trials)} trial{'s' * (len(trials) > 1)} and {len(splits)} class "
-        f"split{'s' * (len(splits) > 1)}: other seeds and other actions may rank similar methods differently."
-    )
-    of_split_a = (
-        " Methods were developed on split A, so these results are not a final verdict."
-        if splits == {"A"} and is_stage
-        else ""
-    )
-    data = None if table is None else {"ava": "AVA", "charades": "Charades"}.get(table.experiment.stem)
-    if table is not None and data is not None:
-        return f"{OF_THE_PAPER.format(number=table.number, data=data)} {few}"
-    return f"{OF_STAGE if is_stage else OF_TABLES} {few}{of_split_a} {NOT_THE_PAPER}"
 
 
 def _how_compared(findings: Findings, side: str) -> list[str]:

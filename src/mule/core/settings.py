@@ -310,8 +310,8 @@ class Experiment(Settings):
     seed: Seed = 10
     system: str
     """A system of `mule models`: mule, mule-literal, slowfast, dear, …"""
-    sizes: Literal["published", "medium", "small", "tiny"] = "published"
-    """Sizes of everything after the backbone."""
+    sizes: Literal["published", "acar-r101", "medium", "small", "tiny"] = "published"
+    """Sizes of everything after the backbone; acar-r101 are those of ACAR with R-101."""
     relations: Literal["grid", "factored"] | None = None
     """The form of actor-context-object relations: a map for every pair, as in the paper, or one for every actor and
     object. The default is the system's own form; systems without relations ignore it."""

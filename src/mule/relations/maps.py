@@ -30,6 +30,8 @@ class RelationSettings:
     """Relation blocks, one after the other."""
     kernel_size: int = 3
     """Side of every convolution after the first; must be odd."""
+    last_kernel_size: int | None = None
+    """Side of the last convolution of each relation block; must be odd. By default `kernel_size`."""
     padding: int = 0
     """Cells of zero padding for the first of these; inside relation blocks maps keep their size."""
     is_downsampled: bool = True
@@ -48,7 +50,9 @@ class RelationSettings:
     def __post_init__(self) -> None:
         rules = {
             "width and depth must be at least 1": min(self.width, self.depth) >= 1,
-            "kernel_size must be odd": self.kernel_size >= 1 and self.kernel_size % 2 == 1,
+            "kernel_size and last_kernel_size must be odd": all(
+                each >= 1 and each % 2 == 1 for each in (self.kernel_size, self.last_kernel_side)
+            ),
             "padding must not be below 0": self.padding >= 0,
             "slope and block_slope must not be below 0": min(self.slope, self.block_slope) >= 0,
             "dropout and block_dropout must lie in [0, 1)": all(
@@ -58,6 +62,11 @@ class RelationSettings:
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
             raise RangeError(f"{'; '.join(broken)}; got {self}.")
+
+    @property
+    def last_kernel_side(self) -> int:
+        """Side of the last convolution of each relation block."""
+        return self.kernel_size if self.last_kernel_size is None else self.last_kernel_size
 
 
 PUBLISHED = RelationSettings()
@@ -171,15 +180,16 @@ class RelationBlock(nn.Module):
         att[i, j] = softmax over j of q_i·k_j / √width,    map_i + W·LeakyReLU(GroupNorm(Σ_j att[i, j] v_j))
     """
 
-    def __init__(self, width: int, *, kernel_size: int, slope: float, dropout: float) -> None:
+    def __init__(self, settings: RelationSettings) -> None:
         super().__init__()
-        self.slope = slope
-        self.query = MapConvolution(width, kernel_size, padding=kernel_size // 2)
-        self.key = MapConvolution(width, kernel_size, padding=kernel_size // 2)
-        self.value = MapConvolution(width, kernel_size, padding=kernel_size // 2)
+        self.slope = settings.block_slope
+        width, side, last_side = settings.width, settings.kernel_size, settings.last_kernel_side
+        self.query = MapConvolution(width, side, padding=side // 2)
+        self.key = MapConvolution(width, side, padding=side // 2)
+        self.value = MapConvolution(width, side, padding=side // 2)
         self.norm = nn.GroupNorm(1, width)
-        self.out = MapConvolution(width, kernel_size, padding=kernel_size // 2)
-        self.dropout = nn.Dropout(dropout)
+        self.out = MapConvolution(width, last_side, padding=last_side // 2)
+        self.dropout = nn.Dropout(settings.block_dropout)
 
     def forward(
         self, maps: Float[Tensor, "maps width rows cols"], *, asking: Seats, asked: Seats
@@ -230,15 +240,7 @@ class MapRelations(nn.Module):
         self.convolution = MapConvolution(width, kernel_size, padding=settings.padding)
         self.norm = nn.GroupNorm(1, width) if settings.is_normalised else nn.Identity()
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if settings.is_downsampled else nn.Identity()
-        self.blocks = nn.ModuleList(
-            RelationBlock(
-                width,
-                kernel_size=kernel_size,
-                slope=settings.block_slope,
-                dropout=settings.block_dropout,
-            )
-            for _ in range(settings.depth)
-        )
+        self.blocks = nn.ModuleList(RelationBlock(settings) for _ in range(settings.depth))
         # maps are channels last, so a CPU need not reorder the weights at every pass
         nn.utils.convert_conv2d_weight_memory_format(self, torch.channels_last)
 

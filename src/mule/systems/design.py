@@ -57,6 +57,11 @@ class Sizes:
     head: HeadOptions = field(default_factory=HeadOptions)
 
 
+def acar_r101_sizes(channels: int, num_classes: int) -> Sizes:
+    """Return ACAR's sizes with R-101: one relation block instead of two, whose last convolution is 1×1."""
+    return Sizes(channels, num_classes, relations=replace(PUBLISHED, depth=1, last_kernel_size=1))
+
+
 def tiny_sizes(channels: int, num_classes: int) -> Sizes:
     """Return sizes for the rendered benchmark, whose maps have 12 × 16 cells."""
     relations = RelationSettings(width=32, padding=1, is_downsampled=False, block_dropout=0.0)
@@ -80,6 +85,7 @@ def medium_sizes(channels: int, num_classes: int) -> Sizes:
 
 SIZES: Mapping[str, Callable[[int, int], Sizes]] = {
     "published": Sizes,
+    "acar-r101": acar_r101_sizes,
     "tiny": tiny_sizes,
     "small": small_sizes,
     "medium": medium_sizes,
