@@ -1,8 +1,8 @@
-"""What the rows of the paper's tables cost, from their networks: GPU-hours, disk and memory; written into docs/REPRODUCE.md.
+"""What the rows of the paper's tables cost, from their networks: sizes beside published ones, GPU-hours, disk and memory.
 
-python -m bench.budget                 # prints both parts
-python -m bench.budget --write         # and writes them into the page
-python -m bench.budget --write space   # one of them: gpu-hours or space
+python -m bench.budget                 # prints all parts
+python -m bench.budget --write         # and writes them into docs/REPRODUCE.md
+python -m bench.budget --write space   # one of them: costs, gpu-hours or space
 """
 
 import math
@@ -15,9 +15,9 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from mule.core.config import systems_by_row
-from mule.systems.costs import some_boxes
+from mule.systems.costs import backbone_costs, some_boxes
 from mule.training.build import build_networks
-from mule.training.choosing import inner_steps_of, load_for_training
+from mule.training.choosing import inner_steps_of, load_for_training, sizes_of, system_of
 from mule.training.row_costs import PEAK_TERAFLOPS, USED_SHARE, passes_per_clip, row_cost, training_hours
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "REPRODUCE.md"
@@ -33,6 +33,27 @@ NUM_REMEMBERED = 5
 """Persons of a clip that AIA and ACAR remember."""
 
 
+DETECTOR, AFTER = "detector of 80 actions", "all after the backbone, 40 actions"
+PUBLISHED = {
+    "mule-literal": (25.78, 40, AFTER),
+    "slowfast": (59.34, 80, DETECTOR),
+    "slowfast-r50": (33.83, 80, DETECTOR),
+}
+"""Millions of parameters that were published of a row's network, for how many actions, and of what."""
+NOT_PUBLISHED = {
+    "aia": "the release has no count; sizes are its own",
+    "afac": "neither code nor sizes were published",
+    "dear": "the release has no count; one branch for each kind of feature is used in training alone",
+    "acar": "the release has no count; a test counts its layers one by one and finds as many",
+    "mule": "MULE as printed has a second layer of outputs",
+    "mule-literal": "that of `mule-literal` on AVA",
+    "slowfast": "that of `slowfast` on AVA, for 104 actions",
+    "x3d": "published is the classifier above; the layers after its last block are left out",
+    "csn": "published is the classifier above; its last layer is replaced",
+}
+"""What to know of rows without such a number, by the name of their system."""
+
+
 def rows_of(experiment):
     """Return the rows whose networks differ; mule-unlabel is that of mule."""
     return [name for name in systems_by_row(Path(experiment)) if name != "mule-unlabel"]
@@ -42,6 +63,50 @@ def clip_size(row):
     """Frames, rows and columns of a training clip; whole frames are 4:3."""
     side = row.view.crop_px or (row.view.short_sides_px or (256, 256))[0]
     return row.data.num_frames, side, side if row.view.crop_px else side * 4 // 3
+
+
+def parameters_m(network):
+    return sum(each.numel() for each in network.parameters()) / 1e6
+
+
+def sizes_of_rows(experiment):
+    lines = [
+        f"| row of `{experiment}` | backbone | after it | together | published | ours, the same | |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for name in rows_of(experiment):
+        row = load_for_training(Path(experiment), [], name)
+        with torch.device("meta"):
+            network, backbone = build_networks(row)
+        parts = parameters_m(backbone), parameters_m(network.decide)
+        published, alike, what = "–", "–", NOT_PUBLISHED.get(row.system.removesuffix("-bank"), "")
+        if name in PUBLISHED and experiment == "ava":
+            number, num_classes, what = PUBLISHED[name]
+            with torch.device("meta"):
+                decide = system_of(row).build(
+                    sizes_of(row, channels=backbone.channels, num_classes=num_classes)
+                )
+            published = f"{number:.2f} M"
+            alike = f"{parameters_m(decide) + (what == DETECTOR) * parts[0]:.2f} M"
+        numbers = " | ".join(f"{each:.2f} M" for each in (*parts, sum(parts)))
+        lines.append(f"| `{name}` | {numbers} | {published} | {alike} | {what} |")
+    return "\n".join(lines)
+
+
+def costs():
+    lines = [
+        "| backbone, as a classifier of Kinetics-400 | clip | parameters | published | multiply-adds | counted alike | "
+        "published | by |",
+        "|---|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for each in backbone_costs():
+        if each.publisher:
+            lines.append(
+                f"| {each.name} | {' × '.join(map(str, each.input_size))} | {each.num_parameters / 1e6:.2f} M | "
+                f"{each.published_parameters_m:.2f} M | {each.num_multiply_adds / 1e9:.2f} G | "
+                f"{each.counted_alike / 1e9:.2f} G | {each.published_multiply_adds_g:.2f} G | {each.publisher} |"
+            )
+    return "\n\n".join(["\n".join(lines), *map(sizes_of_rows, NUM_CLIPS)])
 
 
 def hours_of(experiment):
@@ -157,7 +222,7 @@ def spaces():
     )
 
 
-PARTS = {"gpu-hours": hours, "space": spaces}
+PARTS = {"costs": costs, "gpu-hours": hours, "space": spaces}
 
 
 def main():

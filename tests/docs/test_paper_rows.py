@@ -19,6 +19,7 @@ from mule.systems.design import Debiased
 from mule.training.build import build_model
 from mule.training.choosing import inner_steps_of, load_for_training, system_of
 
+RECIPE = Path(__file__).resolve().parents[2] / "docs" / "REPRODUCE.md"
 ROWS = [(file, row) for file in ("ava", "charades") for row in systems_by_row(Path(file))]
 KINETICS_HEAD = 400 * (2304 + 1)
 PUBLISHED = {
@@ -146,3 +147,12 @@ def test_a_rival_does_not_inherit_the_steps_of_the_file(tmp_path):
 def test_a_setting_that_a_system_does_not_have_is_refused_by_name(system, setting, told):
     with pytest.raises(RangeError, match=told):
         load_for_training(Path("stage"), [setting], system)
+
+
+@pytest.mark.parametrize("part", ["costs", "gpu-hours", "space"])
+def test_the_recipe_tells_the_costs_of_every_row(part):
+    text = RECIPE.read_text(encoding="utf-8").split(f"<!-- {part}: begin -->")[1].split("<!--")[0]
+    for file in ("ava", "charades"):
+        table = text.split(f"| row of `{file}` |")[1].split("\n\n")[0]
+        listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+        assert listed == [row for row in systems_by_row(Path(file)) if row != "mule-unlabel"]
