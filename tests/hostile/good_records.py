@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from made_outputs import made_outputs
 
 from mule.comparison.equal import TIMES, read_times
 from mule.core.manifest import MANIFEST, seal
@@ -24,6 +23,7 @@ from mule.watching.engine.seen import SEEN, SeenModel, read_seen, write_seen
 from tests.hostile.good_files import SAVED
 from tests.hostile.mutations import Mutate, of_bytes, of_json, of_safetensors
 from tests.hostile.readers import Reader, copied
+from tests.made_outputs import made_outputs
 
 RUN_FILES = ("card.json", "experiment.toml", "model.safetensors")
 KEY = json.dumps({"of": "the outputs"})
