@@ -93,7 +93,8 @@ def hostile_table(tries: int) -> str:
         for kind in readers
     ]
     total = f"| all | | {tries_of.total():,} | {survived.total():,} |"
-    said = f"\n\n`python -m bench.reliability --write --tries {tries}` repeats this table."
+    in_suite = sum(reader.cases for reader in all_readers(""))
+    said = f"\n\n`python -m bench.reliability --write --tries {tries}` repeats this table; the test suite tries {in_suite:,} files."
     return "\n".join(["| Kind | Readers | Tries | Survived |", "|---|---|---:|---:|", *rows, total]) + said
 
 
