@@ -163,13 +163,14 @@ REPEATED = ROOT / "tests" / "training" / "repeated_training.py"
 def same_table() -> str:
     """Return whether trainings with one seed give the same bytes, and what that costs, as Markdown."""
     paths = [str(ROOT / "src"), str(ROOT / "tests" / "training")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
     with tempfile.TemporaryDirectory() as scratch:
         weights: set[bytes] = set()
         for number in range(SAME):
             run_dir = Path(scratch) / f"run{number}"
             command = [sys.executable, str(REPEATED), f"{scratch}/stage", str(run_dir)]
-            subprocess.run(command, env=environment, check=True)
+            subprocess.run(command, env={**environment, "PYTHONHASHSEED": str(number)}, check=True)
             weights.add((run_dir / "model.safetensors").read_bytes())
         effort = training.Effort(train_clips=32)
         ratio = training.determinism(training.Runs(Path(scratch), effort), effort)
