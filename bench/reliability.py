@@ -228,17 +228,21 @@ def main() -> None:
         tables_of["soak"] = lambda: soak_table(asked.hours)
     if asked.same:
         tables_of["same"] = same_table
-    tables = {name: table() for name, table in tables_of.items()}
-    rows = {work: fault_row(work) for work in asked.faults or WORKS} if asked.faults is not None else {}
+    for name, table in tables_of.items():
+        found = table()
+        put(name, lambda _, found=found: found, writes=asked.write)
+    for work in asked.faults or (WORKS if asked.faults is not None else ()):
+        row = fault_row(work)
+        put("faults", lambda page, work=work, row=row: faults_table(page, {work: row}), writes=asked.write)
+
+
+def put(name: str, table: Callable[[str], str], *, writes: bool) -> None:
+    """Write a table into the page as soon as it is known, or print it; it may keep rows of the page."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, table in tables.items():
-        page = written(page, name, table)
-    if rows:
-        page = written(page, "faults", faults_table(page, rows))
-    if asked.write:
-        PAGE.write_text(page, encoding="utf-8")
+    if writes:
+        PAGE.write_text(written(page, name, table(page)), encoding="utf-8")
     else:
-        print(page)
+        print(table(page), flush=True)
 
 
 if __name__ == "__main__":
