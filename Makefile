@@ -53,8 +53,8 @@ MINUTES ?= 1
 fuzz: $(READY)            ## look for files that break a reader, MINUTES each (READERS="film cvat"); needs atheris
 	$(BIN)/python -m bench.fuzz --minutes $(MINUTES) $(READERS)
 
-reliability: $(READY)     ## try 50 hostile files on each reader, and two crowds; writes docs/RELIABILITY.md
-	$(BIN)/python -m bench.reliability --write --tries 50
+reliability: $(READY)     ## try 50 hostile files on each reader, crowds, a stream of two hours, eight trainings; writes docs/RELIABILITY.md
+	$(BIN)/python -m bench.reliability --write --tries 50 --hours 2 --same
 
 deviations: $(READY)      ## what each deviation costs; writes the measured part of docs/DEVIATIONS.md
 	$(BIN)/python -m bench.deviations
@@ -65,8 +65,8 @@ results: $(READY)         ## write docs/RESULTS.md and the table of the README f
 builtin: $(READY)         ## make the built-in model anew
 	$(BIN)/python -m examples.make_builtin
 
-faults: $(READY)          ## make every write of an extraction fail once, in every way, and continue
-	PYTHONPATH=src:.:tests $(BIN)/python tests/faults/injecting.py
+faults: $(READY)          ## make every write of every command fail once, and continue; writes docs/RELIABILITY.md
+	$(BIN)/python -m bench.reliability --write --faults
 
 licences: $(READY)        ## write docs/LICENCES.md from what is installed
 	$(BIN)/python -m bench.licences --write

@@ -1,17 +1,24 @@
-"""Write the tables of docs/RELIABILITY.md: the limits, memory by people in view, and how many hostile files are survived.
+"""Write the tables of docs/RELIABILITY.md: limits, memory by people in view, hostile files and failed writes that are survived.
 
 python -m bench.reliability --write             the limits alone, in a second
 python -m bench.reliability --write --tries 50  also 50 hostile files for each reader, and two crowds
 python -m bench.reliability --tries 50 film     print how one reader fares
+python -m bench.reliability --write --hours 2   also a stream of two hours, on a fast clock
+python -m bench.reliability --write --same      also eight trainings with one seed, and the cost of deterministic algorithms
+python -m bench.reliability --write --faults    make every write fail once, and continue; or only those of some works
 """
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench import crowd
+from bench import crowd, training
 from mule.core import documents, settings, text_rows
 from mule.data.convert import cvat
 from mule.data.table import reading as tables
@@ -23,7 +30,8 @@ from tests.hostile.corpus import all_readers
 from tests.hostile.mutations import random_of
 from tests.hostile.readers import CANARY, Reader, broken_law
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "RELIABILITY.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "RELIABILITY.md"
 
 LIMITS: Sequence[tuple[str, float, str]] = (
     ("classes of a table of actors", tables.MOST_CLASSES, ""),
@@ -85,7 +93,8 @@ def hostile_table(tries: int) -> str:
         for kind in readers
     ]
     total = f"| all | | {tries_of.total():,} | {survived.total():,} |"
-    said = f"\n\n`python -m bench.reliability --write --tries {tries}` repeats this table."
+    in_suite = sum(reader.cases for reader in all_readers(""))
+    said = f"\n\n`python -m bench.reliability --write --tries {tries}` repeats this table; the test suite tries {in_suite:,} files."
     return "\n".join(["| Kind | Readers | Tries | Survived |", "|---|---|---:|---:|", *rows, total]) + said
 
 
@@ -95,11 +104,108 @@ def crowd_table() -> str:
     return "\n".join(["| People in view | Peak memory of the process |", "|---:|---:|", *rows])
 
 
+WORKS = {
+    "extract": "`mule features extract`",
+    "train": "`mule train`",
+    "compare": "`mule compare`, its row",
+    "report": "`mule compare`, its pages",
+    "bundle": "`mule bundle`",
+    "watch": "`mule watch`",
+    "teach": "`mule teach`",
+}
+"""Pieces of work in tests/faults/works.py, and the commands they stand for."""
+WAYS = ("full disk", "read-only disk", "killed before", "killed after")
+INJECTING = ROOT / "tests" / "faults" / "injecting.py"
+
+
+def fault_row(work: str) -> str:
+    """Return how a piece of work fares when each of its writes fails, as a row in Markdown."""
+    paths = [str(ROOT / "src"), str(ROOT), str(ROOT / "tests")]
+    done = subprocess.run(
+        [sys.executable, str(INJECTING), "--works", work],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    trials = [json.loads(line) for line in done.stdout.splitlines() if '"work"' in line]
+    for trial in trials:
+        if trial["wrong"]:
+            print(json.dumps(trial), flush=True)
+    print(f"{work}: {len(trials)} trials", flush=True)
+    if not trials:
+        raise SystemExit(f"{work}: no trial came to an end")
+    num_writes = len({trial["at"] for trial in trials})
+    cells: list[str] = []
+    for way in WAYS:
+        of_way = [trial for trial in trials if trial["fault"] == way]
+        cells.append(f"{sum(not trial['wrong'] for trial in of_way)} of {len(of_way)}")
+    return f"| {WORKS[work]} | {num_writes} | {' | '.join(cells)} |"
+
+
+def faults_table(page: str, made: Mapping[str, str]) -> str:
+    """Return the table of failed writes; works without a new row keep that of the page."""
+    rows = {
+        work: next((line for line in page.splitlines() if line.startswith(f"| {shown} |")), "")
+        for work, shown in WORKS.items()
+    }
+    head = [
+        f"| Work | Writes | {' | '.join(way.capitalize() for way in WAYS)} |",
+        f"|---|---:|{'---:|' * len(WAYS)}",
+    ]
+    return "\n".join([*head, *filter(None, {**rows, **made}.values())])
+
+
+SAME = 8
+REPEATED = ROOT / "tests" / "training" / "repeated_training.py"
+
+
+def same_table() -> str:
+    """Return whether trainings with one seed give the same bytes, and what that costs, as Markdown."""
+    paths = [str(ROOT / "src"), str(ROOT / "tests" / "training")]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    with tempfile.TemporaryDirectory() as scratch:
+        weights: set[bytes] = set()
+        for number in range(SAME):
+            run_dir = Path(scratch) / f"run{number}"
+            command = [sys.executable, str(REPEATED), f"{scratch}/stage", str(run_dir)]
+            subprocess.run(command, env={**environment, "PYTHONHASHSEED": str(number)}, check=True)
+            weights.add((run_dir / "model.safetensors").read_bytes())
+        effort = training.Effort(train_clips=32)
+        ratio = training.determinism(training.Runs(Path(scratch), effort), effort)
+    rows = [
+        ("trainings with one seed, each in a fresh process with two threads and two loader workers", SAME),
+        ("different weights among them", len(weights)),
+        ("time of a step with deterministic algorithms, in steps without", f"{ratio:.2f}"),
+    ]
+    return "\n".join(["| | |", "|---|---:|", *(f"| {what} | {found} |" for what, found in rows)])
+
+
+def soak_table(hours: float) -> str:
+    """Return the memory of watching a stream for so many hours as Markdown."""
+    command = [sys.executable, "-m", "bench.crowd", "--hours", f"{hours:g}"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = [line.removeprefix("minute ").split(": ") for line in said]
+    shown = [each for each in found if int(each[0]) % 30 == 10] + [
+        ["after its files are written", found[-1][1]]
+    ]
+    return "\n".join(["| Minute | Memory |", "|---|---:|", *(f"| {when} | {size} |" for when, size in shown)])
+
+
 def written(page: str, name: str, table: str) -> str:
     """Return the page with a table between its markers."""
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, _, rest = page.partition(start)
     return f"{before}{start}\n{table}\n{end}{rest.partition(end)[2]}"
+
+
+def print_readers(names: Sequence[str], tries: int) -> None:
+    """Print how some readers fare."""
+    for reader in all_readers(""):
+        if reader.name in names:
+            alive, problems = tried(reader, tries or reader.cases)
+            print(f"{reader.name}: {alive} survived", *problems, sep="\n  ")
 
 
 def main() -> None:
@@ -108,23 +214,35 @@ def main() -> None:
     parser.add_argument("readers", nargs="*", help="print how these fare")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--tries", type=int, default=0)
+    parser.add_argument("--hours", type=float, default=0)
+    parser.add_argument("--same", action="store_true")
+    parser.add_argument("--faults", nargs="*", metavar="WORK", choices=list(WORKS))
     asked = parser.parse_args()
     if asked.readers:
-        for reader in all_readers(""):
-            if reader.name in asked.readers:
-                alive, problems = tried(reader, asked.tries or reader.cases)
-                print(f"{reader.name}: {alive} survived", *problems, sep="\n  ")
+        print_readers(asked.readers, asked.tries)
         return
     tables_of: dict[str, Callable[[], str]] = {"limits": limits_table}
     if asked.tries:
         tables_of |= {"hostile": lambda: hostile_table(asked.tries), "crowd": crowd_table}
-    page = PAGE.read_text(encoding="utf-8")
+    if asked.hours:
+        tables_of["soak"] = lambda: soak_table(asked.hours)
+    if asked.same:
+        tables_of["same"] = same_table
     for name, table in tables_of.items():
-        page = written(page, name, table())
-    if asked.write:
-        PAGE.write_text(page, encoding="utf-8")
+        found = table()
+        put(name, lambda _, found=found: found, writes=asked.write)
+    for work in asked.faults or (WORKS if asked.faults is not None else ()):
+        row = fault_row(work)
+        put("faults", lambda page, work=work, row=row: faults_table(page, {work: row}), writes=asked.write)
+
+
+def put(name: str, table: Callable[[str], str], *, writes: bool) -> None:
+    """Write a table into the page as soon as it is known, or print it; it may keep rows of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    if writes:
+        PAGE.write_text(written(page, name, table(page)), encoding="utf-8")
     else:
-        print(page)
+        print(table(page), flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,8 @@ def inner_steps(runs: Runs, effort: Effort) -> None:
         print(f"  {m:<29} {1000 * step_s:>12.0f} {ratio:>15.2f} {ratio / max(m, 1):>31.2f}")
 
 
-def determinism(runs: Runs, effort: Effort) -> None:
+def determinism(runs: Runs, effort: Effort) -> float:
+    """Print and return how many times as long a step takes that gives the same bits each time."""
     rivals = {
         word: lambda word=word: runs.times(runs.train(f"training.deterministic={word}"))
         for word in ("true", "false")
@@ -159,6 +160,7 @@ def determinism(runs: Runs, effort: Effort) -> None:
     print(f"\n{'training.deterministic':<31} {'ms per batch':>12} {'relative':>15}")
     for word, each in step_s.items():
         print(f"  {word:<29} {1000 * each:>12.0f} {each / step_s['false']:>15.3f}")
+    return step_s["true"] / step_s["false"]
 
 
 def waiting(runs: Runs, effort: Effort) -> None:

@@ -61,7 +61,8 @@ def test_a_folder_of_before_passes_unless_it_must_have_a_manifest(tmp_path):
         '{"format": "mule-manifest-1"}',
         '{"format": "mule-manifest-1", "files": {"a": 1}}',
         '{"format": "mule-manifest-1", "files": {"../a": "b"}}',
-        '{"format": "mule-manifest-2", "files": {}}',
+        '{"format": "mule-manifest-1", "files": {}}',
+        '{"format": "mule-manifest-2", "files": {}, "changing": {}}',
     ],
 )
 def test_a_damaged_manifest_is_refused(folder, text):
@@ -86,10 +87,8 @@ class Killed(BaseException):
     """What ends a process in the middle of a change."""
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("moment", range(4))
-def test_a_change_that_is_killed_at_any_write_leaves_an_accepted_folder(folder, monkeypatch, moment, after):
-    new = {"model.safetensors": b"better", "memory.safetensors": b"first"}
+def write_killed(monkeypatch, folder, contents, *, moment, after):
+    """Write files and be killed before or after one of the writes."""
     write, calls = manifest.write_file, []
 
     def killed(path, content):
@@ -103,8 +102,15 @@ def test_a_change_that_is_killed_at_any_write_leaves_an_accepted_folder(folder, 
     with monkeypatch.context() as patched:
         patched.setattr(manifest, "write_file", killed)
         with pytest.raises(Killed):
-            write_sealed(folder, new)
+            write_sealed(folder, contents)
     require_sealed(folder, is_needed=True)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("moment", range(4))
+def test_a_change_that_is_killed_at_any_write_leaves_an_accepted_folder(folder, monkeypatch, moment, after):
+    new = {"model.safetensors": b"better", "memory.safetensors": b"first"}
+    write_killed(monkeypatch, folder, new, moment=moment, after=after)
     assert (folder / "model.safetensors").read_bytes() in (
         FILES["model.safetensors"],
         new["model.safetensors"],
@@ -113,3 +119,15 @@ def test_a_change_that_is_killed_at_any_write_leaves_an_accepted_folder(folder, 
     require_sealed(folder, is_needed=True)
     assert json.loads((folder / MANIFEST).read_text())["changing"] == {}
     assert {path.name for path in folder.iterdir()} == {*FILES, *new, MANIFEST}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("second", range(3))
+@pytest.mark.parametrize("first", range(3))
+def test_a_change_killed_after_a_change_that_was_killed_leaves_an_accepted_folder(
+    folder, monkeypatch, first, second, after
+):
+    write_killed(monkeypatch, folder, {"model.safetensors": b"better"}, moment=first, after=after)
+    write_killed(monkeypatch, folder, {"model.safetensors": b"best"}, moment=second, after=after)
+    write_sealed(folder, {"model.safetensors": b"best"})
+    require_sealed(folder, is_needed=True)

@@ -3,8 +3,8 @@
     injecting.py [--works train,watch,…] [--sample NUMBER] [--seed NUMBER]
 
 A clean run is traced first: every folder made, file opened for writing, first write, sync, rename, link and removal
-below its folder. Then each of these fails once in a fork (a full disk, a read-only disk, a kill before or after it), the
-work is done again, and the two laws are looked at:
+below its folder. Then each of these fails once in a fork: a rename in every way (a full disk, a read-only disk, a kill before
+and after it), anything else in a way that is drawn. The work is done again, and the two laws are looked at:
 
 1. Nothing that was there before is lost or changed, and no half-made file stands under its final name.
 2. The next run continues and ends with the same bytes.
@@ -25,7 +25,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from unittest.mock import patch
@@ -57,12 +56,18 @@ class Writes:
         ):  # fmt: skip
             self._patch(module, name, self._counted(name, getattr(os, name), paths))
         opened, synced, encoded = io.open, os.fsync, VideoWriter._encode  # pyright: ignore[reportPrivateUsage] - what it writes with
+        opened_raw = os.open
 
         def open_(file, mode="r", *args, **more):
             if isinstance(file, int) or not set(mode) & set("wax+") or not self._is_below(file):
                 return opened(file, mode, *args, **more)
             handle = self._do("open", file, lambda: opened(file, mode, *args, **more))
             return _Written(handle, self, file)
+
+        def open_raw(file, flags, *args, **more):
+            if not flags & os.O_CREAT or "dir_fd" in more or not self._is_below(file):
+                return opened_raw(file, flags, *args, **more)
+            return self._do("open", file, lambda: opened_raw(file, flags, *args, **more))
 
         def fsync(handle):
             return self._do("fsync", Path(f"/proc/self/fd/{handle if isinstance(handle, int) else handle.fileno()}").readlink(),
@@ -73,6 +78,7 @@ class Writes:
 
         self._patch(io, "open", open_)
         self._patch(builtins, "open", open_)
+        self._patch(os, "open", open_raw)
         self._patch(os, "fsync", fsync)
         self._patch(VideoWriter, "_encode", encode)
         return self
@@ -148,6 +154,7 @@ def child(work):
     pid = os.fork()
     if pid == 0:
         os.close(read)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the work prints is no result
         code, said = 0, ""
         try:
             work()
@@ -213,6 +220,30 @@ def trial(work, folder, number, fault, clean):
     return wrong
 
 
+def trials_of(seen, draw):
+    """Which operations fail, and how."""
+    trials = []
+    for at, what in enumerate(seen):
+        kind = what.split()[0]
+        ways = FAULTS[2:] if kind in ("unlink", "remove", "rmdir") else FAULTS
+        ways = ways if kind in ("replace", "rename") else [draw.choice(ways)]
+        trials += [(at, fault) for fault in ways]
+    return trials
+
+
+def tried(name, work, folder, trials, seen, clean):
+    """Print what is wrong after each trial, and return how many broke a law."""
+    num_wrong = 0
+    for at, fault in trials:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        wrong = trial(work, folder, at, fault, clean)
+        num_wrong += bool(wrong)
+        found = {"work": name, "at": at, "what": seen[at], "fault": fault, "wrong": wrong}
+        print(json.dumps(found), flush=True)  # noqa: T201 - the result
+    return num_wrong
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--works", default=",".join(WORKS))
@@ -220,7 +251,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     torch.set_num_threads(1)  # threads of the parent would not live in a fork
-    draw, num_wrong, num_trials = random.Random(chosen.seed), 0, Counter()
+    draw, num_wrong, num_trials = random.Random(chosen.seed), 0, {}
     with tempfile.TemporaryDirectory() as place:
         shared = Path(place) / "shared"
         shared.mkdir()
@@ -229,25 +260,11 @@ def main():
             folder = Path(place) / name / "work"
             folder.mkdir(parents=True)
             seen, clean = trace_of(work, folder)
-            removes = {at for at, what in enumerate(seen) if what.split()[0] in ("unlink", "remove", "rmdir")}
-            trials = [
-                (at, fault)
-                for at in range(len(seen))
-                for fault in FAULTS
-                if not (at in removes and fault in NUMBERS)
-            ]
+            trials = trials_of(seen, draw)
             if chosen.sample is not None:
                 trials = draw.sample(trials, min(chosen.sample, len(trials)))
-            for at, fault in trials:
-                shutil.rmtree(folder)
-                folder.mkdir()
-                wrong = trial(work, folder, at, fault, clean)
-                num_trials[name] += 1
-                num_wrong += bool(wrong)
-                print(  # noqa: T201 - the result
-                    json.dumps({"work": name, "at": at, "what": seen[at], "fault": fault, "wrong": wrong}),
-                    flush=True,
-                )
+            num_trials[name] = len(trials)
+            num_wrong += tried(name, work, folder, trials, seen, clean)
     print(json.dumps({"trials": num_trials, "wrong": num_wrong}))  # noqa: T201 - the result
     return BROKEN_LAWS if num_wrong else 0
 

@@ -66,6 +66,7 @@ from tests.hostile.good_files import (
     thumbnails,
     watched,
 )
+from tests.hostile.good_records import of_records
 from tests.hostile.good_weights import (
     FEATURES_KEY,
     bundle_signed,
@@ -95,7 +96,14 @@ CASES = {
 
 def all_readers(canary: str) -> tuple[Reader, ...]:
     """Return every reader; hostile pickles try to make the file `canary`."""
-    groups = (of_tables(), of_documents(), of_models(), of_weights(partial(of_pickle, canary)), of_results())
+    groups = (
+        of_tables(),
+        of_documents(),
+        of_models(),
+        of_weights(partial(of_pickle, canary)),
+        of_results(),
+        of_records(),
+    )
     return tuple(replace(each, cases=CASES.get(each.name, each.cases)) for group in groups for each in group)
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from mule.cli.bundle import bundle as bundle_command
 from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exit codes are its work
 from mule.cli.watch import watch_videos
+from mule.core.signals import take_sigterm_for_ctrl_c
 from mule.memory.files import read_memory, write_memory
 from mule.watching.engine import watch as engine
 from mule.watching.outputs import results
@@ -93,6 +94,26 @@ def test_ctrl_c_leaves_a_complete_result_that_can_be_resumed(bundle_dir, tmp_pat
     outcome = mule("watch", video, "--model", bundle_dir, "--out", out, "--resume")
     assert outcome.exit_code == 0, outcome.output
     assert [moment.key_time_s for moment in MomentsFile(out / "moments.jsonl")] == [0, 1, 2, 3]
+
+
+def test_sigterm_leaves_a_complete_result_too(bundle_dir, tmp_path, monkeypatch):
+    class Terminated(MadeUpBoxes):
+        def __call__(self, frame, *, key_time_s):
+            if key_time_s == 7:  # detecting runs ahead
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().__call__(frame, key_time_s=key_time_s)
+
+    video = grey_video(tmp_path / "v.mp4", seconds=12.0)
+    monkeypatch.setattr(engine, "named_detector", lambda *_: Terminated(stays((0.1, 0.1, 0.5, 0.9))))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        take_sigterm_for_ctrl_c()
+        outcome = mule("watch", video, "--model", bundle_dir, "--out", tmp_path / "r")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert outcome.exit_code == 130
+    assert "--resume continues from there" in outcome.stderr
+    assert {path.name for path in (tmp_path / "r").iterdir()} >= FILES
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """Results on disk: whole after a kill, the same after a resume, and everything that was promised."""
 
+import errno
+import os
+import shutil
+
 import numpy as np
 import pytest
 from tiny_bundles import MadeUpBoxes, grey_video, stays
@@ -9,6 +13,7 @@ from mule.core.locks import FolderInUseError
 from mule.video.encode import VideoWriter
 from mule.video.reading import frames_at, video_facts
 from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
+from mule.watching.outputs import moments_file
 from mule.watching.outputs.moments_file import MomentsFile
 from mule.watching.outputs.results import recorded, write_outputs
 
@@ -51,6 +56,29 @@ def test_a_resumed_watch_writes_the_same_file(video, bundle, whole, tmp_path, nu
     moments.close()
     list(recorded(opened(video, bundle), tmp_path / "r", resumes=True))
     assert (tmp_path / "r" / "moments.jsonl").read_bytes() == whole
+
+
+def test_a_folder_that_is_removed_while_it_is_written_ends_in_one_sentence(video, bundle, tmp_path):
+    moments = recorded(opened(video, bundle), tmp_path / "r")
+    next(moments)
+    shutil.rmtree(tmp_path / "r")
+    with pytest.raises(FileError, match=r"r: must exist as long as the video is watched; it was removed"):
+        list(moments)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_header_that_does_not_fit_on_the_disk_is_not_left_half_written(
+    video, bundle, tmp_path, monkeypatch
+):
+    def full(file, record):
+        file.write(record.model_dump_json().encode()[:9])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moments_file, "_append", full)
+        with pytest.raises(FileError, match="cannot be written: no space left"):
+            list(recorded(opened(video, bundle), tmp_path / "r"))
+    list(recorded(opened(video, bundle), tmp_path / "r"))
 
 
 @pytest.mark.parametrize("cut", [1, 40])

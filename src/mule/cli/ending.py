@@ -207,8 +207,8 @@ MOST_NAMED = 5
 def leave(code: int) -> NoReturn:
     """End the process at once, after what was printed is out.
 
-    Threads of a runtime may still compute when a command is interrupted; taking the interpreter down under them has
-    ended in a segmentation fault.
+    An interrupted command can leave threads behind: a read from a network may hang, and a decoder or network finishes what
+    it has begun. Neither is waited for, and the interpreter is not taken down under them.
     """
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -26,6 +26,7 @@ from types import FrameType, ModuleType
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from mule.core.errors import MuleError, RangeError
+from mule.core.files import os_reason
 from mule.core.heap import keep_freed_memory
 from mule.core.signals import without_ctrl_c
 
@@ -109,6 +110,8 @@ def _reason(error: Exception) -> str:
     """Why a job failed; a bug comes with the place to look at first."""
     if isinstance(error, MuleError):
         return str(error)[:_LONGEST_REASON]
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: must be usable; {os_reason(error)}."
     message = "".join(traceback.format_exception_only(error)).strip()
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{message[:_LONGEST_REASON]} ({place.filename}, line {place.lineno})"

@@ -10,8 +10,10 @@ from math import lcm
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Annotated
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from mule.comparison.rows import Contestant, batches_per_epoch, gradient_steps
 from mule.core.config import ConfigError
@@ -93,11 +95,9 @@ def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted)
     Steps are timed once, in turns, in this process. The times are saved in `out`, so a resumed comparison
     uses the same epochs.
     """
-    path, epoch_s = out / TIMES, dict[str, float]()
+    path = out / TIMES
     timed = {each.name: each.experiment.model_dump_json(exclude={"loading"}) for each in contestants}
-    if path.exists():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        epoch_s = kept["epoch_s"] if kept["experiments"] == timed else {}
+    epoch_s = read_times(path, timed)
     if not epoch_s:
         noted(f"timing {TIMED} steps of each of {len(contestants)} experiments")
         epoch_s = dict(epoch_seconds(contestants))
@@ -115,6 +115,24 @@ def at_equal_time(contestants: Sequence[Contestant], out: Path, *, noted: Noted)
             f"{before.experiment.training.epochs}"
         )
     return tuple(fitted)
+
+
+def read_times(path: Path, timed: Mapping[str, str]) -> dict[str, float]:
+    """Return the seconds per epoch that were measured of these experiments; empty if there are none that can be used."""
+    try:
+        kept = _Times.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return kept.epoch_s if kept.experiments == timed and kept.epoch_s.keys() == timed.keys() else {}
+
+
+class _Times(BaseModel):
+    """What was measured, and of what."""
+
+    model_config = ConfigDict(strict=True)
+
+    experiments: dict[str, str]
+    epoch_s: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
 def stretched(experiment: Experiment, epochs: int) -> Experiment:

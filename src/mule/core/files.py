@@ -45,6 +45,11 @@ def write_to_disk(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Write a folder's entries to disk, if the system supports it."""
     if os.name != "posix":
@@ -71,6 +76,7 @@ def write_file(path: Path, content: bytes | str | Callable[[Path], object]) -> P
         with growing_file(path) as growing:
             if callable(content):
                 content(growing)
+                _sync(growing)
             else:
                 write_to_disk(growing, content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)

@@ -8,6 +8,7 @@ kill at any moment leaves a folder that is accepted, with the file of before or 
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ DECIDING_SUFFIXES = (
     ".bin",
 )
 """What a file that decides something may end in; curves, logs and pages end differently."""
+_NAME = re.compile(r"[\w .+-]{1,60}")
 RECORDS = (MANIFEST, "run.json")
 """Files that decide nothing though they end so."""
 
@@ -66,12 +68,22 @@ def write_sealed(
         for name, content in contents.items():
             write_file(folder / name, content)
         return
-    files = _digests(folder, known or {}) if manifest is None else dict(manifest["files"])
+    files = _digests(folder, known or {}) if manifest is None else _settled(folder, manifest)
     changing = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     _write(folder, files, changing)
     for name, content in contents.items():
         write_file(folder / name, content)
     _write(folder, files | changing, {})
+
+
+def _settled(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of the files, with those of an earlier change that was made but not noted to its end."""
+    made = {
+        name: digest
+        for name, digest in manifest["changing"].items()
+        if (folder / name).is_file() and _found(folder / name, {}) == digest
+    }
+    return {**manifest["files"], **made}
 
 
 def require_sealed(
@@ -147,13 +159,13 @@ def _read(folder: Path) -> dict[str, Any] | None:
 def _is_manifest(manifest: object) -> bool:
     if not isinstance(manifest, dict) or manifest.get("format") != MANIFEST_FORMAT:
         return False
-    parts = [manifest.get("files"), manifest.get("changing", {})]
+    parts = [manifest.get("files"), manifest.get("changing")]
     return all(isinstance(part, dict) and all(map(_is_entry, part.items())) for part in parts)
 
 
 def _is_entry(entry: tuple[object, object]) -> bool:
     name, digest = entry
-    return isinstance(name, str) and isinstance(digest, str) and Path(name).name == name
+    return isinstance(name, str) and isinstance(digest, str) and _NAME.fullmatch(name) is not None
 
 
 def _write(folder: Path, files: Mapping[str, str], changing: Mapping[str, str]) -> None:

@@ -1,7 +1,9 @@
-"""Check tensors that were read from a file before anything computes with them."""
+"""Tensors in files: check those that were read before anything computes with them, and write the same bytes each time."""
 
+import json
 from collections.abc import Iterator, Mapping
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -59,3 +61,22 @@ def _problems(
         yield f"{name} must be {kind} ({', '.join(map(str, wanted))}), got {got}"
     elif tensor.is_floating_point() and not torch.isfinite(tensor).all():
         yield f"{name} must be finite, got {int((~torch.isfinite(tensor)).sum())} numbers that are not"
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+    """Return tensors as a safetensors file; the library itself writes what is said about them in any order.
+
+    >>> content = safetensors_bytes({"a": torch.zeros(2)}, {"y": "1", "x": "2"})
+    >>> content[8:45]
+    b'{"__metadata__":{"x":"2","y":"1"},"a"'
+    >>> safetensors.torch.load(content)
+    {'a': tensor([0., 0.])}
+    """
+    content = safetensors.torch.save(dict(tensors), dict(about))
+    if len(about) < 2:
+        return content
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end]) | {"__metadata__": dict(sorted(about.items()))}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    padded = text.ljust(-(-len(text) // 8) * 8)
+    return len(padded).to_bytes(8, "little") + padded + content[end:]

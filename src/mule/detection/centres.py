@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mule.core.documents import json_of
 from mule.core.errors import DetectorError
+from mule.core.tensors import safetensors_bytes
 from mule.core.text_rows import shown
 from mule.detection.boxes import clip_to_image, has_area, nms
 from mule.detection.detections import Detections, concatenate
@@ -178,7 +179,7 @@ def centre_detector_file(
         "short_side_px": str(short_side_px),
         "actor_score": f"{actor_score:.4f}",
     }
-    return safetensors.torch.save(tensors, about)
+    return safetensors_bytes(tensors, about)
 
 
 def _scaled(frames: RgbFrames, short_side_px: int) -> FrameMaps:

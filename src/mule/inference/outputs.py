@@ -4,6 +4,7 @@ RUN/outputs/SIDE.safetensors   tensors, with the key they were made from
            /SIDE.json          the same key, and names: classes, clips, actors
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mule.core.defaults import BASE_RATE
+from mule.core.documents import json_of
 from mule.core.errors import RangeError
 from mule.core.files import write_file
 from mule.core.records import Evidence
@@ -33,6 +35,7 @@ from mule.rivals.scores.outputs import LinearReadout, StoredOutputs
 from mule.systems.catalogue import EvidenceKind
 
 OUTPUTS_FORMAT = "mule-outputs-3"
+_DIGEST = "sha256"
 _INPUTS = "inputs."
 """Begins the names of tensors in the file."""
 
@@ -211,7 +214,9 @@ def write_side_outputs(outputs: SideOutputs, run_dir: Path, side: str, *, key: s
     folder = run_dir / "outputs"
     folder.mkdir(exist_ok=True)
     stored = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-    write_file(folder / f"{side}.safetensors", safetensors.torch.save(stored, {"key": key}))
+    content = safetensors.torch.save(stored, {"key": key})
+    write_file(folder / f"{side}.safetensors", content)
+    names[_DIGEST] = _digest(names, content)
     write_file(folder / f"{side}.json", json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
 
@@ -222,21 +227,28 @@ def read_side_outputs(run_dir: Path, side: str, *, key: str | None = None) -> Si
     """
     path = run_dir / "outputs" / f"{side}.safetensors"
     try:
-        names: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        names: dict[str, Any] = json_of(path.with_suffix(".json").read_bytes(), finite=False)
+        if key not in (None, names["key"]) or names["format"] != OUTPUTS_FORMAT:
+            return None
+        content = path.read_bytes()
+        if names.pop(_DIGEST, None) not in (None, _digest(names, content)):  # before 0.2 there was none
+            return None
         with safetensors.safe_open(path, framework="pt") as file:
-            is_meant = key in (None, names["key"]) and (file.metadata() or {}).get("key") == names["key"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()} if is_meant else {}  # noqa: SIM118 - no dict
-    except (OSError, ValueError, KeyError, SafetensorError):
+            is_meant = (file.metadata() or {}).get("key") == names["key"]
+        return _outputs(names, safetensors.torch.load(content)) if is_meant else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError):
         return None
-    is_current = bool(tensors) and names["format"] == OUTPUTS_FORMAT
-    return _outputs(names, tensors) if is_current else None
+
+
+def _digest(names: Mapping[str, Any], content: bytes) -> str:
+    return hashlib.sha256(json.dumps(names, sort_keys=True).encode() + content).hexdigest()
 
 
 def cached_key(run_dir: Path, side: str) -> dict[str, Any]:
     """What the cached outputs were made from; empty if there are none."""
     try:
-        names = json.loads((run_dir / "outputs" / f"{side}.json").read_text(encoding="utf-8"))
-        return dict(json.loads(names["key"]))
+        names = json_of((run_dir / "outputs" / f"{side}.json").read_bytes(), finite=False)
+        return dict(json_of(names["key"]))
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import safetensors.numpy
 from jaxtyping import Float
-from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from mule.core.errors import MuleError
@@ -136,7 +135,7 @@ def read_result(run_dir: Path, side: str) -> SideResult | None:
     try:
         text = (run_dir / "results" / f"{side}.json").read_text(encoding="utf-8")
         return SideResult.model_validate_json(text)
-    except (OSError, ValidationError):
+    except (OSError, ValueError):  # no text, or no result
         return None
 
 

@@ -12,8 +12,9 @@ tables that Stage writes.
 """
 
 import json
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
+from mule.core.documents import json_of
 from mule.core.errors import FileError, MuleError, RangeError, VideoError
 from mule.core.files import growing_file, os_reason
 from mule.data.batches.samples import ClipName, ClipSample
@@ -129,6 +131,7 @@ def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: 
         shape = (len(clips), clips.num_frames, *clips.size, 3)
         with growing_file(frames) as empty:
             np.lib.format.open_memmap(empty, mode="w+", dtype=np.uint8, shape=shape).flush()
+            _reserve(empty)
     blocks = _blocks(clips)
     missing = [block for block in blocks if not _block_path(parts, block).exists()]
     do_all(
@@ -139,6 +142,13 @@ def _render_missing(clips: StageSet, parts: Path, *, workers: int, on_progress: 
         num_done=len(clips) - sum(map(len, missing)),
         num_all=len(clips),
     )
+
+
+def _reserve(path: Path) -> None:
+    """Take the disk space of a file now: where it runs out later, writing to mapped memory kills the process."""
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _render_block(clips: StageSet, parts: Path, block: range) -> int:
@@ -179,11 +189,22 @@ def _finish(clips: StageSet, parts: Path, place: Path) -> None:
 
 
 def _open(clips: StageSet, place: Path) -> CachedClips:
-    parameters: Mapping[str, Any] = json.loads((place / "parameters.json").read_text())
-    if dict(parameters) != clips.parameters:
-        raise VideoError(f"{place}: must hold the clips of its name; it holds others. Remove it.")
-    frames = np.load(place / "frames.npy", mmap_mode="r")
-    return CachedClips(clips, frames, _read_table(place / "table.npz"))
+    try:
+        if json_of((place / "parameters.json").read_bytes()) != clips.parameters:
+            raise VideoError(f"{place}: must hold the clips of its name; it holds others. Remove it.")
+        frames = np.load(place / "frames.npy", mmap_mode="r")
+        shape = (len(clips), clips.num_frames, *clips.size, 3)
+        if frames.shape != shape or frames.dtype != np.uint8:
+            raise ValueError(
+                f"its frames must be bytes of the shape {shape}; got {frames.dtype} {frames.shape}"
+            )
+        return CachedClips(clips, frames, _read_table(place / "table.npz"))
+    except MuleError:
+        raise
+    except Exception as error:  # a damaged file of arrays can raise nearly anything
+        raise VideoError(
+            f"{place}: must hold rendered clips; {os_reason(error)}. Remove it; they are then rendered again."
+        ) from error
 
 
 def _write_table(path: Path, table: ClipTable) -> None:
@@ -193,7 +214,7 @@ def _write_table(path: Path, table: ClipTable) -> None:
 
 
 def _read_table(path: Path) -> ClipTable:
-    with np.load(path) as columns:
+    with path.open("rb") as file, np.load(file) as columns:
         return ClipTable(**{name: columns[name] for name in columns.files})
 
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mule.core.documents import json_of
 from mule.core.errors import FileError, MuleError, RangeError
 from mule.core.files import os_reason, write_file
 from mule.core.signals import without_ctrl_c
@@ -183,10 +184,18 @@ def write_dataset(
         raise FileError(f"{out}: cannot be written: {os_reason(error)}.") from error
 
 
+def _parameters_in(mark: Path) -> object:
+    """What an unfinished data set is made of; nothing if the file is damaged."""
+    try:
+        return json_of(mark.read_bytes())
+    except ValueError:
+        return None
+
+
 def _begin(export: Export, parts: Path, *, overwrite: bool) -> None:
     """Make the folder of the unfinished data set; an existing one must belong to the same data set."""
     mark = parts / "parameters.json"
-    if parts.exists() and (not mark.exists() or json.loads(mark.read_text()) != export.parameters):
+    if parts.exists() and (not mark.exists() or _parameters_in(mark) != export.parameters):
         if not overwrite:
             raise RangeError(
                 f"{parts}: must belong to the same data set; it belongs to another one. Remove it, or use --overwrite."

@@ -30,6 +30,7 @@ from torch import Tensor
 from mule.core.documents import json_of
 from mule.core.errors import MuleError, NotFinite
 from mule.core.files import os_reason, sync_folder, write_to_disk
+from mule.core.tensors import safetensors_bytes
 
 
 def seed_chance(seed: int, *, rank: int = 0) -> None:
@@ -200,8 +201,8 @@ class Checkpoints:
 
 def weights_file(weights: Weights, metadata: Mapping[str, str]) -> bytes:
     """Return weights as the bytes of a safetensors file."""
-    return safetensors.torch.save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, dict(metadata)
+    return safetensors_bytes(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, metadata
     )
 
 

@@ -156,9 +156,10 @@ def read_seen(path: Path, *, weights_sha256: str) -> SeenModel:
             **{name: tensors[f"{_KNOWN}{name}"] for name in _COLUMNS},
         )
         return SeenModel(known, FittedToKnown.of(_named(tensors, _FITTED), about["blocks"]))
-    except MuleError:
+    except SeenFileError:
         raise
     except (
+        MuleError,
         OSError,
         SafetensorError,
         LookupError,

@@ -92,12 +92,17 @@ def create_moments(path: Path, header: Header) -> MomentsWriter:
     """Create a file with the header."""
     try:
         file = path.open("xb")
-        _append(file, header)
     except FileExistsError:
         raise MuleError(
             f"{path}: must not exist yet; it does. Resume it, or choose another folder for the result."
         ) from None
     except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        _append(file, header)
+    except OSError as error:
+        file.close()
+        path.unlink(missing_ok=True)
         raise _unwritable(path, error) from None
     return MomentsWriter(file, header)
 

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mule.core.documents import json_of
-from mule.core.errors import AnnotationError, MuleError
+from mule.core.errors import AnnotationError, FileError, MuleError
 from mule.core.files import sweep, write_file
 from mule.core.locks import only_writer
 from mule.core.printable import printable
@@ -85,6 +85,10 @@ def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Genera
         for moment in watcher:
             if writer is None:
                 writer = files.enter_context(create_moments(path, watcher.header))
+            elif not path.exists():
+                raise FileError(
+                    f"{folder}: must exist as long as the video is watched; it was removed. Watch again into another folder."
+                )
             if frames is None and (watcher.is_live or isinstance(watcher.source, FrameStream)):
                 frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watcher))
             points.write(watcher.state, key_time_s=moment.key_time_s)
