@@ -21,7 +21,8 @@ from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
 from studies.convert.jhmdb import actors_from_jhmdb
 from studies.results.numbers import FOLDER
-from studies.seen.extract import VIEWS
+from studies.seen.cost import costs
+from studies.seen.extract import VIEWS, pairs
 from studies.seen.extract import extract as extract_maps
 from studies.seen.heads import PLANS
 from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured
@@ -35,10 +36,16 @@ from studies.seen.running import (
     TWIN,
     Found,
     closed_form,
+    heads_together,
     judged,
     kept,
+    memories,
+    novel_first,
     read_choice,
+    readings,
+    recipe,
     rivals,
+    transductive,
     tune,
     twin,
 )
@@ -50,9 +57,12 @@ Weights = Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")]
 Cache = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder of the maps and of what is computed from them.")
 ]
-View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2 or R4.")]
+View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2, R4, Pair …")]
 Tags = Annotated[bool, typer.Option("--tags", help="Teach view and visible part as tags.")]
 MASKED = "closed-form, related labels masked"
+PAIR_VIEW = "Pair"
+HEADS_OF = {PAIR_VIEW: "Rroi"}
+"""The view whose heads the rivals take, where they were not tuned in the view itself."""
 SIZES = (40, 80, 160, 400)
 
 
@@ -91,26 +101,33 @@ def develop(
     weights: Weights,
     cache: Cache,
     view: View,
+    tags: Tags = False,
     folds: Annotated[int, typer.Option(help="Most folds of films.")] = 10,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A candidate; repeatable. Default: all.")
     ] = None,
 ) -> None:
-    """Compare the candidates of the closed form on the splits that choose."""
-    material = _material(data, weights, cache)
+    """Compare the candidates of the closed form, and what else was registered, on the splits that choose."""
+    material = _material(data, weights, cache, has_tags=tags)
     rows: dict[str, list[dict[str, float]]] = {}
     for seed in DEVELOPING:
         drawn, inputs = material.drawn(seed), material.inputs(view)
-        for name, parts in CANDIDATES.items():
+        candidates = readings(drawn.num_actions) if tags else CANDIDATES
+        found: Found = {}
+        for name, parts in candidates.items():
             if only and name not in only:
                 continue
             rank, p_value, by_part = closed_form(material, drawn, inputs, parts, most_folds=folds)
-            found: Found = {name: (rank, p_value)}
-            if name == OURS:
+            found[name] = (rank, p_value)
+            if name == OURS and not tags:
                 found |= {f"{part} alone": (by_part[:, at], None) for at, part in enumerate(parts)}
-            for method, each in judged(material, drawn, found, material.named()).items():
-                rows.setdefault(method, []).append(measured(each))
-    lines = [{"view": view, "method": name, **mean_of(each)} for name, each in rows.items()]
+                found |= transductive(drawn, inputs, rank)
+        if view == "R1" and not (tags or only):
+            found |= heads_together(material, drawn, view, read_choice(cache / f"choice-{view}.json"))
+        for method, each in judged(material, drawn, found, material.named()).items():
+            rows.setdefault(method, []).append(measured(each))
+    study = f"{view}{'-tags' * tags}"
+    lines = [{"view": study, "method": name, **mean_of(each)} for name, each in rows.items()]
     for line in lines:
         noted(
             " ".join(
@@ -118,7 +135,7 @@ def develop(
                 for key, value in line.items()
             )
         )
-    write_file(cache / f"develop-{view}.csv", _csv(lines))
+    write_file(cache / f"develop-{study}.csv", _csv(lines))
 
 
 @app.command()
@@ -134,8 +151,9 @@ def report(
 ) -> None:
     """Judge every method on the splits that report; what a split gave is kept, so a run can be resumed."""
     material = _material(data, weights, cache, has_tags=tags)
-    chosen, named = read_choice(cache / f"choice-{view}.json"), material.named()
+    chosen, named = read_choice(cache / f"choice-{HEADS_OF.get(view, view)}.json"), material.named()
     by_method: dict[str, list[Judged]] = {}
+    by_pairs: dict[str, list[tuple[int, float]]] = {}
     for seed in reversed(REPORTING) if backwards else REPORTING:
         drawn = material.drawn(seed)
         found = kept(
@@ -144,24 +162,29 @@ def report(
         )
         for method, each in judged(material, drawn, found, named).items():
             by_method.setdefault(method, []).append(each)
+            by_pairs.setdefault(method, []).append(novel_first(pairs(material.table), drawn, each.novelty))
         noted(
             f"{view}: split {seed} "
             + ", ".join(f"{name} {measured(each[-1])['auroc']:.1f}" for name, each in by_method.items())
         )
     study = f"{view}{'-tags' * tags}"
     write_file(cache / f"seen-{study}.csv", _csv(_lines(study, by_method)))
+    if view == PAIR_VIEW:
+        write_file(cache / "seen_pairs.csv", _csv([_of_pairs(*each) for each in by_pairs.items()]))
 
 
 def _every_method(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
     """Return every rival, the closed form, its parts, its control and its twin on one class split."""
-    inputs, recipe = material.inputs(view), CANDIDATES[OURS]
+    inputs, ours = material.inputs(view), recipe(drawn.num_actions)
     found = rivals(material, drawn, view, chosen)
-    rank, p_value, by_part = closed_form(material, drawn, inputs, recipe)
+    rank, p_value, by_part = closed_form(material, drawn, inputs, ours)
     found |= {OURS: (rank, p_value)} | {
-        f"{name} alone": (by_part[:, at], None) for at, name in enumerate(recipe)
+        f"{name} alone": (by_part[:, at], None) for at, name in enumerate(ours)
     }
     masked = material.inputs(view, masked=material.related(drawn.novel))
-    found[MASKED] = closed_form(material, drawn, masked, recipe)[:2]
+    found[MASKED] = closed_form(material, drawn, masked, ours)[:2]
+    for name, memory in memories(drawn.num_actions).items():
+        found[name] = closed_form(material, drawn, inputs, memory)[:2]
     plan, epochs, _ = chosen["joint-energy"].split("/")
     parts = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
     found[TWIN] = closed_form(material, drawn, inputs, parts)[:2]
@@ -203,6 +226,15 @@ def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> No
 
 
 @app.command()
+def cost(data: Data, weights: Weights, cache: Cache) -> None:
+    """Measure what each input of a moment costs, as a ratio to one pass over the frame."""
+    rows = costs(_material(data, weights, cache), data / "videos", (weights, find_card(CARD)))
+    for row in rows:
+        noted(str(row))
+    write_file(cache / "seen_cost.csv", _csv(rows))
+
+
+@app.command()
 def page(
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Take the numbers that were computed there first.")
@@ -215,7 +247,9 @@ def page(
                 row for path in sorted(cache.glob(pattern)) for row in csv.DictReader(path.open(newline=""))
             ]
             write_file(FOLDER / f"{name}.csv", _csv(lines))
-        write_file(FOLDER / "seen_small.csv", (cache / "seen_small.csv").read_bytes())
+        for name in ("seen_small", "seen_pairs", "seen_cost"):
+            if (cache / f"{name}.csv").is_file():
+                write_file(FOLDER / f"{name}.csv", (cache / f"{name}.csv").read_bytes())
     write_file(FOLDER.parent / "pages" / "seen.md", whole_page(read_tables()))
 
 
@@ -256,6 +290,15 @@ def _lines(study: str, by_method: dict[str, list[Judged]]) -> list[dict[str, obj
             }
         lines.append(line)
     return lines
+
+
+def _of_pairs(method: str, found: Sequence[tuple[int, float]]) -> dict[str, object]:
+    num_pairs = sum(each for each, _ in found)
+    return {
+        "method": method,
+        "pairs": num_pairs,
+        "novel_first": f"{100 * sum(won for _, won in found) / num_pairs:.2f}",
+    }
 
 
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:

@@ -23,6 +23,8 @@ from mule.video.transforms import normalised, resized, short_side_size
 SHORT_SIDE_PX = 192
 CLIP = ClipShape(num_frames=32, stride_frames=1, num_slow_frames=32)
 VIEWS = ("frame", "crop", "frame-flip", "crop-flip")
+PAIR = "pair"
+"""Two clips side by side in one pass; kept under the row on the left."""
 TOLD_EVERY = 20
 
 
@@ -54,15 +56,20 @@ def extract(
     """
     path, card = weights
     run = LastMap(load_backbone(path, card))
+    beside = pairs(table)
     missing = [
         (view, row)
         for view in views
-        for row in range(part[0], len(table), part[1])
+        for row in (sorted(beside) if view == PAIR else range(len(table)))[part[0] :: part[1]]
         if not place(folder, view, row).exists()
     ]
     started_s = time.monotonic()
     for done, (view, row) in enumerate(missing, start=1):
-        pixels = normalised(seen(table, videos, row, view), NORMALISATIONS[card.clip.normalisation])
+        if view == PAIR:
+            frames = torch.cat([seen(table, videos, each, "frame") for each in (row, beside[row])], dim=3)
+        else:
+            frames = seen(table, videos, row, view)
+        pixels = normalised(frames, NORMALISATIONS[card.clip.normalisation])
         maps = run(pixels)
         target = place(folder, view, row)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +95,17 @@ class LastMap:
             self._by_size[frames, rows, cols] = compiled_for_cpu(graph, None, precision="bf16")
         run = self._by_size[frames, rows, cols]
         return torch.from_numpy(run({CLIPS_INPUT: pixels[None].contiguous().numpy()})[run.outputs[-1]][0])
+
+
+def pairs(table: ActorTable, *, seed: int = 0) -> dict[int, int]:
+    """Return the row on the right of each row on the left: of another action, so of another film; every row is in one pair."""
+    draw, action = np.random.default_rng(seed), table.labels.argmax(axis=1)
+    order = draw.permutation(len(action))[: len(action) // 2 * 2]
+    while (alike := np.flatnonzero(action[order[::2]] == action[order[1::2]])).size:
+        for at in alike:
+            other = draw.integers(len(order))
+            order[2 * at], order[other] = order[other], order[2 * at]
+    return dict(zip(order[::2].tolist(), order[1::2].tolist(), strict=True))
 
 
 def seen(table: ActorTable, videos: Path, row: int, view: str) -> Tensor:
