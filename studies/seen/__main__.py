@@ -20,12 +20,14 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
 from studies.convert.jhmdb import actors_from_jhmdb
+from studies.outcomes import read_outcomes
 from studies.results.numbers import FOLDER
+from studies.seen.closed import remembered
 from studies.seen.cost import costs
 from studies.seen.extract import VIEWS, pairs
 from studies.seen.extract import extract as extract_maps
 from studies.seen.heads import PLANS
-from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured
+from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured, systems_beside
 from studies.seen.material import Drawn, Material, read_material
 from studies.seen.page import read_tables, whole_page
 from studies.seen.running import (
@@ -35,11 +37,12 @@ from studies.seen.running import (
     REPORTING,
     TWIN,
     Found,
+    by_columns,
     closed_form,
+    crossing,
     heads_together,
     judged,
     kept,
-    memories,
     novel_first,
     read_choice,
     readings,
@@ -114,10 +117,11 @@ def develop(
         drawn, inputs = material.drawn(seed), material.inputs(view)
         candidates = readings(drawn.num_actions) if tags else CANDIDATES
         found: Found = {}
+        crossed = crossing(material, drawn, inputs, most_folds=folds)
         for name, parts in candidates.items():
             if only and name not in only:
                 continue
-            rank, p_value, by_part = closed_form(material, drawn, inputs, parts, most_folds=folds)
+            rank, p_value, by_part = closed_form(crossed, parts)
             found[name] = (rank, p_value)
             if name == OURS and not tags:
                 found |= {f"{part} alone": (by_part[:, at], None) for at, part in enumerate(parts)}
@@ -175,19 +179,24 @@ def report(
 
 def _every_method(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
     """Return every rival, the closed form, its parts, its control and its twin on one class split."""
-    inputs, ours = material.inputs(view), recipe(drawn.num_actions)
-    found = rivals(material, drawn, view, chosen)
-    rank, p_value, by_part = closed_form(material, drawn, inputs, ours)
-    found |= {OURS: (rank, p_value)} | {
-        f"{name} alone": (by_part[:, at], None) for at, name in enumerate(ours)
-    }
-    masked = material.inputs(view, masked=material.related(drawn.novel))
-    found[MASKED] = closed_form(material, drawn, masked, ours)[:2]
-    for name, memory in memories(drawn.num_actions).items():
-        found[name] = closed_form(material, drawn, inputs, memory)[:2]
+    crossed = crossing(material, drawn, material.inputs(view))
+    masked = crossing(material, drawn, material.inputs(view, masked=material.related(drawn.novel)))
+    ours = recipe(drawn.num_actions)
     plan, epochs, _ = chosen["joint-energy"].split("/")
-    parts = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
-    found[TWIN] = closed_form(material, drawn, inputs, parts)[:2]
+    energy = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
+    whitening, labels = (crossed.columns(each) for each in ours.values())
+    memory = crossed.columns(remembered())
+    combinations = {
+        OURS: (whitening, labels),
+        MASKED: (whitening, masked.columns(ours["labels"])),
+        TWIN: (crossed.columns(energy), labels),
+        "memory": (memory,),
+        "memory and labels": (memory, labels),
+    }
+    found = rivals(material, drawn, view, chosen)
+    found |= {f"{name} alone": (crossed.columns(part).tested.numpy(), None) for name, part in ours.items()}
+    for name, columns in combinations.items():
+        found[name] = by_columns(crossed, columns)[:2]
     return found
 
 
@@ -201,9 +210,8 @@ def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> No
         for seed in REPORTING:
             drawn = material.drawn(seed)
             chosen = _by_film(material.groups[drawn.known], size, seed)
-            rank, p_value, _ = closed_form(
-                material, drawn, material.inputs(view), CANDIDATES[OURS], chosen=chosen
-            )
+            crossed = crossing(material, drawn, material.inputs(view), chosen=chosen)
+            rank, p_value, _ = closed_form(crossed, CANDIDATES[OURS])
             each = judged(material, drawn, {OURS: (rank, p_value)}, material.named())[OURS]
             found = measured(each)
             shares.append(
@@ -223,6 +231,13 @@ def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> No
         )
         noted(str(rows[-1]))
     write_file(cache / "seen_small.csv", _csv(rows))
+
+
+@app.command()
+def systems(outcomes: Annotated[Path, typer.Argument(metavar="OUTCOMES")], cache: Cache) -> None:
+    """Set networks of `mule compare` beside the closed form on the same people, from its file of outcomes."""
+    found = read_outcomes(outcomes.read_text(encoding="utf-8"), name=str(outcomes))
+    write_file(cache / "seen_systems.csv", _csv(systems_beside(found)))
 
 
 @app.command()
@@ -247,7 +262,7 @@ def page(
                 row for path in sorted(cache.glob(pattern)) for row in csv.DictReader(path.open(newline=""))
             ]
             write_file(FOLDER / f"{name}.csv", _csv(lines))
-        for name in ("seen_small", "seen_pairs", "seen_cost"):
+        for name in ("seen_small", "seen_pairs", "seen_cost", "seen_systems"):
             if (cache / f"{name}.csv").is_file():
                 write_file(FOLDER / f"{name}.csv", (cache / f"{name}.csv").read_bytes())
     write_file(FOLDER.parent / "pages" / "seen.md", whole_page(read_tables()))

@@ -1,6 +1,6 @@
 """The closed form and its candidates: parts that are fitted, crossed over films and combined by Fisher's rule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,9 +30,53 @@ class Combined(NamedTuple):
     by_part: Float[Tensor, "tested parts"]
 
 
+class Columns(NamedTuple):
+    """The novelty of known and tested actors by one part."""
+
+    known: Float[Tensor, " known"]
+    tested: Float[Tensor, " tested"]
+
+
 def at(inputs: Inputs, rows: Tensor) -> Inputs:
     """Return these rows of all inputs."""
     return {name: each[rows] for name, each in inputs.items()}
+
+
+class Crossing:
+    """Known and tested actors of a class split; every part is fitted once, however many combinations it is in."""
+
+    def __init__(
+        self,
+        known: tuple[Inputs, Bool[Tensor, "known actions"], Int[Tensor, " known"]],
+        tested: Inputs,
+        *,
+        most_folds: int = 10,
+    ) -> None:
+        self._known, self._tested = known, tested
+        self.folds = group_folds(known[2], most=most_folds)
+        self._made: dict[Part, Columns] = {}
+
+    def columns(self, part: Part) -> Columns:
+        """Return how novel known actors are by the part fitted without their fold, and tested ones by the part fitted to all."""
+        if part not in self._made:
+            inputs, labels, groups = self._known
+            ranks = torch.empty(len(labels), dtype=torch.float64)
+            for fold in self.folds.unique().tolist():
+                inside, outside = (
+                    torch.nonzero(each).flatten() for each in (self.folds == fold, self.folds != fold)
+                )
+                fitted = part(at(inputs, outside), labels[outside], groups[outside])
+                ranks[inside] = fitted(at(inputs, inside)).double()
+            self._made[part] = Columns(ranks, part(*self._known)(self._tested).double())
+        return self._made[part]
+
+    def together(self, columns: Sequence[Columns]) -> Combined:
+        """Return the tested actors by all parts together, calibrated by the known ones."""
+        combined = CombinedScore(len(columns))
+        combined.fit_crossed(torch.stack([each.known for each in columns], dim=1), self.folds)
+        tested = torch.stack([each.tested for each in columns], dim=1)
+        found = combined(tested)
+        return Combined(found.rank, found.conformal_p_value, tested)
 
 
 def crossed(
@@ -43,19 +87,8 @@ def crossed(
     most_folds: int = 10,
 ) -> Combined:
     """Fit parts to known actors, calibrate them by leaving out films, and judge the tested ones."""
-    inputs, labels, groups = known
-    folds = group_folds(groups, most=most_folds)
-    ranks = torch.empty(len(labels), len(parts), dtype=torch.float64)
-    for fold in folds.unique().tolist():
-        inside, outside = (torch.nonzero(each).flatten() for each in (folds == fold, folds != fold))
-        for column, part in enumerate(parts.values()):
-            fitted = part(at(inputs, outside), labels[outside], groups[outside])
-            ranks[inside, column] = fitted(at(inputs, inside)).double()
-    combined = CombinedScore(len(parts))
-    combined.fit_crossed(ranks, folds)
-    columns = torch.stack([part(*known)(tested).double() for part in parts.values()], dim=1)
-    found = combined(columns)
-    return Combined(found.rank, found.conformal_p_value, columns)
+    crossing = Crossing(known, tested, most_folds=most_folds)
+    return crossing.together([crossing.columns(part) for part in parts.values()])
 
 
 def whitened(

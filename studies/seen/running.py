@@ -15,13 +15,13 @@ from mule.metrics import auroc
 from mule.novelty.crossfit import LABELS_INPUT, Inputs
 from studies.seen.closed import (
     PLAIN,
+    Columns,
+    Crossing,
     Part,
     Ranks,
     among_tested,
     at,
-    crossed,
     prototypes,
-    remembered,
     whitened,
 )
 from studies.seen.heads import (
@@ -51,10 +51,10 @@ TRANSDUCTIVE = (3, 5, 10)
 """Neighbours among the tested actors."""
 CANDIDATES: Mapping[str, Mapping[str, Part]] = {
     OURS: PLAIN,
-    "shrinkage ½": {"whitened": whitened(shrinkage=0.5), "labels": prototypes()},
-    "within the span": {"whitened": whitened(in_span=True), "labels": prototypes()},
-    "temperature 1": {"whitened": whitened(), "labels": prototypes(temperature_ratio=1 / 1.5)},
-    "temperature 2": {"whitened": whitened(), "labels": prototypes(temperature_ratio=2 / 1.5)},
+    "shrinkage ½": {**PLAIN, "whitened": whitened(shrinkage=0.5)},
+    "within the span": {**PLAIN, "whitened": whitened(in_span=True)},
+    "temperature 1": {**PLAIN, "labels": prototypes(temperature_ratio=1 / 1.5)},
+    "temperature 2": {**PLAIN, "labels": prototypes(temperature_ratio=2 / 1.5)},
 }
 Found = dict[str, tuple[np.ndarray, np.ndarray | None]]
 """Novelty and, where promised, p-value of the tested actors, by method."""
@@ -127,20 +127,29 @@ def loss_of_rival(rival: str) -> Loss:
     return LOSS_OF.get(rival_of(rival), "bce")
 
 
-def closed_form(
+def crossing(
     material: Material,
     drawn: Drawn,
     inputs: Inputs,
-    parts: Mapping[str, Part],
     *,
     chosen: np.ndarray | None = None,
     most_folds: int = 10,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rank, p-value and ranks by part of the tested actors; `chosen` are the known actors to learn from."""
+) -> Crossing:
+    """Return the known and tested actors of a class split; `chosen` are the known actors to learn from."""
     rows = np.arange(len(drawn.known)) if chosen is None else chosen
     places = torch.from_numpy(drawn.known[rows])
     known = (at(inputs, places), drawn.labels[rows], torch.from_numpy(material.groups[drawn.known[rows]]))
-    found = crossed(parts, known, at(inputs, torch.from_numpy(drawn.tested)), most_folds=most_folds)
+    return Crossing(known, at(inputs, torch.from_numpy(drawn.tested)), most_folds=most_folds)
+
+
+def closed_form(crossed: Crossing, parts: Mapping[str, Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rank, p-value and ranks by part of the tested actors."""
+    return by_columns(crossed, [crossed.columns(part) for part in parts.values()])
+
+
+def by_columns(crossed: Crossing, columns: Sequence[Columns]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rank, p-value and ranks by part of the tested actors, from parts that are fitted."""
+    found = crossed.together(columns)
     return found.rank.numpy(), found.p_value.numpy(), found.by_part.numpy()
 
 
@@ -155,14 +164,6 @@ def readings(num_actions: int) -> Mapping[str, Mapping[str, Part]]:
     return {
         "label sets": recipe(num_actions, has_tags_in_sets=True),
         "single actions": recipe(num_actions),
-    }
-
-
-def memories(num_actions: int) -> Mapping[str, Mapping[str, Part]]:
-    """Return the memory on the same inputs, alone and beside the label prototypes."""
-    return {
-        "memory": {"memory": remembered()},
-        "memory and labels": {"memory": remembered(), "labels": prototypes(num_actions=num_actions)},
     }
 
 
@@ -193,8 +194,8 @@ def heads_together(material: Material, drawn: Drawn, view: str, chosen: Mapping[
     }
 
 
-def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Mapping[str, Part]:
-    """Return the parts of the twin: JointEnergy of a cross-entropy head in place of the whitened cosine."""
+def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Part:
+    """Return what the twin has in place of the whitened cosine: JointEnergy of a cross-entropy head."""
 
     def fit(inputs: Inputs, labels: Tensor, _: Tensor) -> Ranks:
         names = [name for name in sorted(inputs) if name != LABELS_INPUT or plan.reads_labels]
@@ -211,7 +212,7 @@ def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Mapping
 
         return ranks
 
-    return {"energy": fit, "labels": prototypes(num_actions=num_actions)}
+    return fit
 
 
 def judged(material: Material, drawn: Drawn, found: Found, named: Sequence[str]) -> dict[str, Judged]:
