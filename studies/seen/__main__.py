@@ -149,55 +149,63 @@ def report(
     cache: Cache,
     view: View,
     tags: Tags = False,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Only what trains no head: seconds per class split.")
+    ] = False,
     backwards: Annotated[
         bool, typer.Option("--backwards", help="Begin with the last split: beside another process.")
     ] = False,
 ) -> None:
     """Judge every method on the splits that report; what a split gave is kept, so a run can be resumed."""
-    material = _material(data, weights, cache, has_tags=tags)
-    chosen, named = read_choice(cache / f"choice-{HEADS_OF.get(view, view)}.json"), material.named()
+    material, study = _material(data, weights, cache, has_tags=tags), f"{view}{'-tags' * tags}"
+    named = material.named()
     by_method: dict[str, list[Judged]] = {}
     by_pairs: dict[str, list[tuple[int, float]]] = {}
     for seed in reversed(REPORTING) if backwards else REPORTING:
-        drawn = material.drawn(seed)
-        found = kept(
-            cache / "report" / f"{view}{'-tags' * tags}-{seed}.npz",
-            partial(_every_method, material, drawn, view, chosen),
-        )
+        drawn, place = material.drawn(seed), cache / "report"
+        found = kept(place / f"{study}-{seed}-closed.npz", partial(_closed, material, drawn, view))
+        if not closed:
+            chosen = read_choice(cache / f"choice-{HEADS_OF.get(view, view)}.json")
+            heads = partial(_heads, material, drawn, view, chosen)
+            found |= kept(place / f"{study}-{seed}-heads.npz", heads)
         for method, each in judged(material, drawn, found, named).items():
             by_method.setdefault(method, []).append(each)
             by_pairs.setdefault(method, []).append(novel_first(pairs(material.table), drawn, each.novelty))
         noted(
-            f"{view}: split {seed} "
+            f"{study}: split {seed} "
             + ", ".join(f"{name} {measured(each[-1])['auroc']:.1f}" for name, each in by_method.items())
         )
-    study = f"{view}{'-tags' * tags}"
     write_file(cache / f"seen-{study}.csv", _csv(_lines(study, by_method)))
     if view == PAIR_VIEW:
         write_file(cache / "seen_pairs.csv", _csv([_of_pairs(*each) for each in by_pairs.items()]))
 
 
-def _every_method(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
-    """Return every rival, the closed form, its parts, its control and its twin on one class split."""
+def _closed(material: Material, drawn: Drawn, view: str) -> Found:
+    """Return the closed form, its parts, its control and the memory on one class split."""
     crossed = crossing(material, drawn, material.inputs(view))
     masked = crossing(material, drawn, material.inputs(view, masked=material.related(drawn.novel)))
     ours = recipe(drawn.num_actions)
-    plan, epochs, _ = chosen["joint-energy"].split("/")
-    energy = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
     whitening, labels = (crossed.columns(each) for each in ours.values())
     memory = crossed.columns(remembered())
     combinations = {
         OURS: (whitening, labels),
         MASKED: (whitening, masked.columns(ours["labels"])),
-        TWIN: (crossed.columns(energy), labels),
         "memory": (memory,),
         "memory and labels": (memory, labels),
     }
-    found = rivals(material, drawn, view, chosen)
-    found |= {f"{name} alone": (crossed.columns(part).tested.numpy(), None) for name, part in ours.items()}
-    for name, columns in combinations.items():
-        found[name] = by_columns(crossed, columns)[:2]
-    return found
+    found: Found = {
+        f"{name} alone": (crossed.columns(part).tested.numpy(), None) for name, part in ours.items()
+    }
+    return found | {name: by_columns(crossed, columns)[:2] for name, columns in combinations.items()}
+
+
+def _heads(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
+    """Return every rival and the twin of the closed form on one class split."""
+    crossed = crossing(material, drawn, material.inputs(view))
+    plan, epochs, _ = chosen["joint-energy"].split("/")
+    energy = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
+    both = [crossed.columns(each) for each in (energy, recipe(drawn.num_actions)["labels"])]
+    return rivals(material, drawn, view, chosen) | {TWIN: by_columns(crossed, both)[:2]}
 
 
 @app.command()
@@ -255,13 +263,15 @@ def page(
         Path | None, typer.Option(metavar="DIR", help="Take the numbers that were computed there first.")
     ] = None,
 ) -> None:
-    """Write the page of the study from its CSV files."""
+    """Write the page of the study from its CSV files; numbers that were computed replace those of the same view and method."""
     if cache is not None:
         for name, pattern in (("seen", "seen-*.csv"), ("seen_develop", "develop-*.csv")):
-            lines = [
-                row for path in sorted(cache.glob(pattern)) for row in csv.DictReader(path.open(newline=""))
-            ]
-            write_file(FOLDER / f"{name}.csv", _csv(lines))
+            paths = [FOLDER / f"{name}.csv", *sorted(cache.glob(pattern))]
+            rows = [row for path in paths for row in csv.DictReader(path.open(newline=""))]
+            write_file(
+                FOLDER / f"{name}.csv",
+                _csv(list({(row["view"], row["method"]): row for row in rows}.values())),
+            )
         for name in ("seen_small", "seen_pairs", "seen_cost", "seen_systems"):
             if (cache / f"{name}.csv").is_file():
                 write_file(FOLDER / f"{name}.csv", (cache / f"{name}.csv").read_bytes())
