@@ -35,6 +35,7 @@ from studies.seen.running import (
     DEVELOPING,
     OURS,
     REPORTING,
+    TRANSDUCTIVE_CHOSEN,
     TWIN,
     Found,
     by_columns,
@@ -63,6 +64,7 @@ Cache = Annotated[
 View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2, R4, Pair …")]
 Tags = Annotated[bool, typer.Option("--tags", help="Teach view and visible part as tags.")]
 MASKED = "closed-form, related labels masked"
+APART = "closed-form, transductive (sees all tested at once)"
 PAIR_VIEW = "Pair"
 HEADS_OF = {PAIR_VIEW: "Rroi"}
 """The view whose heads the rivals take, where they were not tuned in the view itself."""
@@ -168,6 +170,8 @@ def report(
             chosen = read_choice(cache / f"choice-{HEADS_OF.get(view, view)}.json")
             heads = partial(_heads, material, drawn, view, chosen)
             found |= kept(place / f"{study}-{seed}-heads.npz", heads)
+        together = transductive(drawn, material.inputs(view), found[OURS][0])
+        found[APART] = together[TRANSDUCTIVE_CHOSEN]
         for method, each in judged(material, drawn, found, named).items():
             by_method.setdefault(method, []).append(each)
             by_pairs.setdefault(method, []).append(novel_first(pairs(material.table), drawn, each.novelty))

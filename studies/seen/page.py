@@ -60,7 +60,7 @@ class SeenTables(NamedTuple):
 
 
 def read_tables(folder: Path = FOLDER) -> SeenTables:
-    """Read the CSV files of the study."""
+    """Read the CSV files of the study; one that was not computed has no rows."""
     names = ("seen", "seen_small", "seen_develop", "seen_pairs", "seen_systems", "seen_cost")
     return SeenTables(*(_read(folder / f"{name}.csv") for name in names))
 
@@ -237,6 +237,8 @@ def whole_page(tables: SeenTables) -> str:
 
 def _adds(tables: SeenTables) -> list[str]:
     """What relations, evidence and the constraint add to a network, beside the closed form that reads none of them."""
+    if not tables.systems:
+        return ["Not computed."]
     auroc = {row["system"]: float(row["auroc"]) for row in tables.systems}
     steps = (
         ("relations", "bce-aco-r", "slowfast"),
@@ -320,5 +322,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _read(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

@@ -49,6 +49,8 @@ OURS, TWIN = "closed-form", "bce-twin"
 FIVE = tuple(range(5))
 TRANSDUCTIVE = (3, 5, 10)
 """Neighbours among the tested actors."""
+TRANSDUCTIVE_CHOSEN = "transductive, 5 neighbours"
+"""By class splits 100–119."""
 CANDIDATES: Mapping[str, Mapping[str, Part]] = {
     OURS: PLAIN,
     "shrinkage ½": {**PLAIN, "whitened": whitened(shrinkage=0.5)},
