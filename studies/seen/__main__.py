@@ -29,7 +29,7 @@ from studies.seen.extract import extract as extract_maps
 from studies.seen.heads import PLANS
 from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured, systems_beside
 from studies.seen.material import Drawn, Material, read_material
-from studies.seen.page import read_tables, whole_page
+from studies.seen.page import APART, read_tables, whole_page
 from studies.seen.running import (
     CANDIDATES,
     DEVELOPING,
@@ -64,7 +64,6 @@ Cache = Annotated[
 View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2, R4, Pair …")]
 Tags = Annotated[bool, typer.Option("--tags", help="Teach view and visible part as tags.")]
 MASKED = "closed-form, related labels masked"
-APART = "closed-form, transductive (sees all tested at once)"
 PAIR_VIEW = "Pair"
 HEADS_OF = {PAIR_VIEW: "Rroi"}
 """The view whose heads the rivals take, where they were not tuned in the view itself."""
