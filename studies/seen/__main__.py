@@ -20,25 +20,36 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
 from studies.convert.jhmdb import actors_from_jhmdb
+from studies.outcomes import read_outcomes
 from studies.results.numbers import FOLDER
-from studies.seen.extract import VIEWS
+from studies.seen.closed import remembered
+from studies.seen.cost import costs
+from studies.seen.extract import VIEWS, pairs
 from studies.seen.extract import extract as extract_maps
 from studies.seen.heads import PLANS
-from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured
+from studies.seen.judging import MEASURES, Judged, interval, mean_of, measured, systems_beside
 from studies.seen.material import Drawn, Material, read_material
-from studies.seen.page import read_tables, whole_page
+from studies.seen.page import APART, read_tables, whole_page
 from studies.seen.running import (
     CANDIDATES,
     DEVELOPING,
     OURS,
     REPORTING,
+    TRANSDUCTIVE_CHOSEN,
     TWIN,
     Found,
+    by_columns,
     closed_form,
+    crossing,
+    heads_together,
     judged,
     kept,
+    novel_first,
     read_choice,
+    readings,
+    recipe,
     rivals,
+    transductive,
     tune,
     twin,
 )
@@ -50,9 +61,12 @@ Weights = Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")]
 Cache = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder of the maps and of what is computed from them.")
 ]
-View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2 or R4.")]
+View = Annotated[str, typer.Option(help="What actors are seen by: Rroi, R1, R2, R4, Pair …")]
 Tags = Annotated[bool, typer.Option("--tags", help="Teach view and visible part as tags.")]
 MASKED = "closed-form, related labels masked"
+PAIR_VIEW = "Pair"
+HEADS_OF = {PAIR_VIEW: "Rroi"}
+"""The view whose heads the rivals take, where they were not tuned in the view itself."""
 SIZES = (40, 80, 160, 400)
 
 
@@ -91,26 +105,34 @@ def develop(
     weights: Weights,
     cache: Cache,
     view: View,
+    tags: Tags = False,
     folds: Annotated[int, typer.Option(help="Most folds of films.")] = 10,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A candidate; repeatable. Default: all.")
     ] = None,
 ) -> None:
-    """Compare the candidates of the closed form on the splits that choose."""
-    material = _material(data, weights, cache)
+    """Compare the candidates of the closed form, and what else was registered, on the splits that choose."""
+    material = _material(data, weights, cache, has_tags=tags)
     rows: dict[str, list[dict[str, float]]] = {}
     for seed in DEVELOPING:
         drawn, inputs = material.drawn(seed), material.inputs(view)
-        for name, parts in CANDIDATES.items():
+        candidates = readings(drawn.num_actions) if tags else CANDIDATES
+        found: Found = {}
+        crossed = crossing(material, drawn, inputs, most_folds=folds)
+        for name, parts in candidates.items():
             if only and name not in only:
                 continue
-            rank, p_value, by_part = closed_form(material, drawn, inputs, parts, most_folds=folds)
-            found: Found = {name: (rank, p_value)}
-            if name == OURS:
+            rank, p_value, by_part = closed_form(crossed, parts)
+            found[name] = (rank, p_value)
+            if name == OURS and not tags:
                 found |= {f"{part} alone": (by_part[:, at], None) for at, part in enumerate(parts)}
-            for method, each in judged(material, drawn, found, material.named()).items():
-                rows.setdefault(method, []).append(measured(each))
-    lines = [{"view": view, "method": name, **mean_of(each)} for name, each in rows.items()]
+                found |= transductive(drawn, inputs, rank)
+        if view == "R1" and not (tags or only):
+            found |= heads_together(material, drawn, view, read_choice(cache / f"choice-{view}.json"))
+        for method, each in judged(material, drawn, found, material.named()).items():
+            rows.setdefault(method, []).append(measured(each))
+    study = f"{view}{'-tags' * tags}"
+    lines = [{"view": study, "method": name, **mean_of(each)} for name, each in rows.items()]
     for line in lines:
         noted(
             " ".join(
@@ -118,7 +140,7 @@ def develop(
                 for key, value in line.items()
             )
         )
-    write_file(cache / f"develop-{view}.csv", _csv(lines))
+    write_file(cache / f"develop-{study}.csv", _csv(lines))
 
 
 @app.command()
@@ -128,44 +150,65 @@ def report(
     cache: Cache,
     view: View,
     tags: Tags = False,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Only what trains no head: seconds per class split.")
+    ] = False,
     backwards: Annotated[
         bool, typer.Option("--backwards", help="Begin with the last split: beside another process.")
     ] = False,
 ) -> None:
     """Judge every method on the splits that report; what a split gave is kept, so a run can be resumed."""
-    material = _material(data, weights, cache, has_tags=tags)
-    chosen, named = read_choice(cache / f"choice-{view}.json"), material.named()
+    material, study = _material(data, weights, cache, has_tags=tags), f"{view}{'-tags' * tags}"
+    named = material.named()
     by_method: dict[str, list[Judged]] = {}
+    by_pairs: dict[str, list[tuple[int, float]]] = {}
     for seed in reversed(REPORTING) if backwards else REPORTING:
-        drawn = material.drawn(seed)
-        found = kept(
-            cache / "report" / f"{view}{'-tags' * tags}-{seed}.npz",
-            partial(_every_method, material, drawn, view, chosen),
-        )
+        drawn, place = material.drawn(seed), cache / "report"
+        found = kept(place / f"{study}-{seed}-closed.npz", partial(_closed, material, drawn, view))
+        if not closed:
+            chosen = read_choice(cache / f"choice-{HEADS_OF.get(view, view)}.json")
+            heads = partial(_heads, material, drawn, view, chosen)
+            found |= kept(place / f"{study}-{seed}-heads.npz", heads)
+        together = transductive(drawn, material.inputs(view), found[OURS][0])
+        found[APART] = together[TRANSDUCTIVE_CHOSEN]
         for method, each in judged(material, drawn, found, named).items():
             by_method.setdefault(method, []).append(each)
+            by_pairs.setdefault(method, []).append(novel_first(pairs(material.table), drawn, each.novelty))
         noted(
-            f"{view}: split {seed} "
+            f"{study}: split {seed} "
             + ", ".join(f"{name} {measured(each[-1])['auroc']:.1f}" for name, each in by_method.items())
         )
-    study = f"{view}{'-tags' * tags}"
     write_file(cache / f"seen-{study}.csv", _csv(_lines(study, by_method)))
+    if view == PAIR_VIEW:
+        write_file(cache / "seen_pairs.csv", _csv([_of_pairs(*each) for each in by_pairs.items()]))
 
 
-def _every_method(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
-    """Return every rival, the closed form, its parts, its control and its twin on one class split."""
-    inputs, recipe = material.inputs(view), CANDIDATES[OURS]
-    found = rivals(material, drawn, view, chosen)
-    rank, p_value, by_part = closed_form(material, drawn, inputs, recipe)
-    found |= {OURS: (rank, p_value)} | {
-        f"{name} alone": (by_part[:, at], None) for at, name in enumerate(recipe)
+def _closed(material: Material, drawn: Drawn, view: str) -> Found:
+    """Return the closed form, its parts, its control and the memory on one class split."""
+    crossed = crossing(material, drawn, material.inputs(view))
+    masked = crossing(material, drawn, material.inputs(view, masked=material.related(drawn.novel)))
+    ours = recipe(drawn.num_actions)
+    whitening, labels = (crossed.columns(each) for each in ours.values())
+    memory = crossed.columns(remembered())
+    combinations = {
+        OURS: (whitening, labels),
+        MASKED: (whitening, masked.columns(ours["labels"])),
+        "memory": (memory,),
+        "memory and labels": (memory, labels),
     }
-    masked = material.inputs(view, masked=material.related(drawn.novel))
-    found[MASKED] = closed_form(material, drawn, masked, recipe)[:2]
+    found: Found = {
+        f"{name} alone": (crossed.columns(part).tested.numpy(), None) for name, part in ours.items()
+    }
+    return found | {name: by_columns(crossed, columns)[:2] for name, columns in combinations.items()}
+
+
+def _heads(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
+    """Return every rival and the twin of the closed form on one class split."""
+    crossed = crossing(material, drawn, material.inputs(view))
     plan, epochs, _ = chosen["joint-energy"].split("/")
-    parts = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
-    found[TWIN] = closed_form(material, drawn, inputs, parts)[:2]
-    return found
+    energy = twin(PLANS[int(plan)], int(epochs), drawn.num_actions, seed=drawn.seed)
+    both = [crossed.columns(each) for each in (energy, recipe(drawn.num_actions)["labels"])]
+    return rivals(material, drawn, view, chosen) | {TWIN: by_columns(crossed, both)[:2]}
 
 
 @app.command()
@@ -178,9 +221,8 @@ def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> No
         for seed in REPORTING:
             drawn = material.drawn(seed)
             chosen = _by_film(material.groups[drawn.known], size, seed)
-            rank, p_value, _ = closed_form(
-                material, drawn, material.inputs(view), CANDIDATES[OURS], chosen=chosen
-            )
+            crossed = crossing(material, drawn, material.inputs(view), chosen=chosen)
+            rank, p_value, _ = closed_form(crossed, CANDIDATES[OURS])
             each = judged(material, drawn, {OURS: (rank, p_value)}, material.named())[OURS]
             found = measured(each)
             shares.append(
@@ -203,19 +245,39 @@ def small(data: Data, weights: Weights, cache: Cache, view: View = "Rroi") -> No
 
 
 @app.command()
+def systems(outcomes: Annotated[Path, typer.Argument(metavar="OUTCOMES")], cache: Cache) -> None:
+    """Set networks of `mule compare` beside the closed form on the same people, from its file of outcomes."""
+    found = read_outcomes(outcomes.read_text(encoding="utf-8"), name=str(outcomes))
+    write_file(cache / "seen_systems.csv", _csv(systems_beside(found)))
+
+
+@app.command()
+def cost(data: Data, weights: Weights, cache: Cache) -> None:
+    """Measure what each input of a moment costs, as a ratio to one pass over the frame."""
+    rows = costs(_material(data, weights, cache), data / "videos", (weights, find_card(CARD)))
+    for row in rows:
+        noted(str(row))
+    write_file(cache / "seen_cost.csv", _csv(rows))
+
+
+@app.command()
 def page(
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Take the numbers that were computed there first.")
     ] = None,
 ) -> None:
-    """Write the page of the study from its CSV files."""
+    """Write the page of the study from its CSV files; numbers that were computed replace those of the same view and method."""
     if cache is not None:
         for name, pattern in (("seen", "seen-*.csv"), ("seen_develop", "develop-*.csv")):
-            lines = [
-                row for path in sorted(cache.glob(pattern)) for row in csv.DictReader(path.open(newline=""))
-            ]
-            write_file(FOLDER / f"{name}.csv", _csv(lines))
-        write_file(FOLDER / "seen_small.csv", (cache / "seen_small.csv").read_bytes())
+            paths = [FOLDER / f"{name}.csv", *sorted(cache.glob(pattern))]
+            rows = [row for path in paths for row in csv.DictReader(path.open(newline=""))]
+            write_file(
+                FOLDER / f"{name}.csv",
+                _csv(list({(row["view"], row["method"]): row for row in rows}.values())),
+            )
+        for name in ("seen_small", "seen_pairs", "seen_cost", "seen_systems"):
+            if (cache / f"{name}.csv").is_file():
+                write_file(FOLDER / f"{name}.csv", (cache / f"{name}.csv").read_bytes())
     write_file(FOLDER.parent / "pages" / "seen.md", whole_page(read_tables()))
 
 
@@ -256,6 +318,15 @@ def _lines(study: str, by_method: dict[str, list[Judged]]) -> list[dict[str, obj
             }
         lines.append(line)
     return lines
+
+
+def _of_pairs(method: str, found: Sequence[tuple[int, float]]) -> dict[str, object]:
+    num_pairs = sum(each for each, _ in found)
+    return {
+        "method": method,
+        "pairs": num_pairs,
+        "novel_first": f"{100 * sum(won for _, won in found) / num_pairs:.2f}",
+    }
 
 
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:

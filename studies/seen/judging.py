@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from mule.evaluation.outcomes import Outcome
 from mule.metrics import auroc, fpr_at_tpr
 
 ALARM_RATE = 0.05
@@ -25,6 +26,15 @@ class Judged(NamedTuple):
     """Where a method promises a rate of false alarms."""
 
 
+SYSTEMS: Mapping[str, tuple[str, str]] = {
+    "slowfast": ("cross-entropy", "joint-energy"),
+    "bce-aco-r": ("cross-entropy, relations", "joint-energy"),
+    "mule-without-aco-r": ("evidence, constraint", "PE of log"),
+    "mule-without-m-edc": ("evidence, relations", "PE of log"),
+    "mule": ("evidence, relations, constraint", "PE of log"),
+    "mule-literal": ("all three as printed", "PE"),
+}
+"""What each network has, and the score that was registered for it."""
 MEASURES = (
     "auroc",
     "auroc_named",
@@ -120,3 +130,39 @@ def interval(
     sums = np.where(np.isnan(values), 0, values * splits).sum(axis=1)
     low, high = np.quantile(100 * sums[totals > 0] / totals[totals > 0], [0.025, 0.975])
     return float(low), float(high)
+
+
+def systems_beside(
+    outcomes: Sequence[Outcome], *, num_draws: int = NUM_DRAWS, seed: int = 0
+) -> list[dict[str, str]]:
+    """Return the AUROC of each network by its own score, and the closed form minus it on the same people.
+
+    Intervals resample class splits only.
+    """
+    by_trial = {
+        (each.method, each.score, each.trial): 100 * each.value
+        for each in outcomes
+        if each.measure == "auroc"
+    }
+    draw = np.random.default_rng(seed)
+    rows: list[dict[str, str]] = []
+    for name, (parts, score) in SYSTEMS.items():
+        trials = sorted({trial for method, _, trial in by_trial if method == name})
+        own = np.array([by_trial[name, score, trial] for trial in trials])
+        closed = np.array([by_trial[name, "seen", trial] for trial in trials])
+        drawn = draw.integers(len(trials), size=(num_draws, len(trials)))
+        low, high = np.quantile((closed - own)[drawn].mean(axis=1), [0.025, 0.975])
+        rows.append(
+            {
+                "system": name,
+                "parts": parts,
+                "score": score,
+                "splits": str(len(trials)),
+                "auroc": f"{own.mean():.2f}",
+                "closed_form": f"{closed.mean():.2f}",
+                "closed_minus": f"{(closed - own).mean():.2f}",
+                "low": f"{low:.2f}",
+                "high": f"{high:.2f}",
+            }
+        )
+    return rows

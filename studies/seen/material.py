@@ -22,9 +22,11 @@ from mule.model import inputs_in_map, with_labels
 from mule.novelty.crossfit import CROP, FRAME, LABELS_INPUT, ROI, Inputs
 from mule.novelty.pretraining import root_probabilities
 from studies.convert.jhmdb import VIDEOS, actors_from_jhmdb
-from studies.seen.extract import VIEWS, place
+from studies.seen.extract import PAIR, VIEWS, pairs, place
 
 STRIDE = 32
+CHANGE = "change"
+"""How much the mean of the map varies over time."""
 TAG_MARK = ":"
 SEEN_AS: Mapping[str, tuple[str, ...]] = {
     "Rroi": (ROI,),
@@ -32,8 +34,12 @@ SEEN_AS: Mapping[str, tuple[str, ...]] = {
     "R1roi": (FRAME, ROI),
     "R2": (FRAME, CROP),
     "R4": (FRAME, CROP),
+    "Pair": (ROI,),
+    "R1change": (FRAME, CHANGE),
 }
 """Which features each view of the registration reads; R4 averages them with those of flipped frames."""
+FORMS: Mapping[str, str] = {"R4": "-both", "Pair": "-pair"}
+"""Which form of these features a view reads, where it is not the plain one."""
 NAMED, RELATED = 1.0, 0.5
 """How alike a name of a novel action and a label of the pre-training must be to count as named, and as related."""
 
@@ -86,7 +92,8 @@ class Material:
     def inputs(self, view: str, *, masked: Sequence[int] = ()) -> Inputs:
         """Return what all rows are seen by in a view; `masked` labels are removed before the softmax."""
         names = SEEN_AS[view]
-        wanted = {name: f"{name}-both" if view == "R4" else name for name in names}
+        form = FORMS.get(view, "")
+        wanted = {name: name + form for name in names}
         lacking = [each for each in wanted.values() if each not in self.features]
         if lacking:
             raise RangeError(
@@ -96,10 +103,10 @@ class Material:
         keeps = np.setdiff1d(np.arange(len(self.classifier.bias)), list(masked))
         classifier = LabelClassifier(self.classifier.weight[keeps], self.classifier.bias[keeps], ())
         if names == (ROI,):
-            both = {**seen, FRAME: self.features[FRAME]}
+            both = {**seen, FRAME: self.features[FRAME + form]}
             answers = with_labels(both, classifier, has_box=torch.from_numpy(self.table.has_box))
             return {name: answers[name] for name in answers if name != FRAME}
-        mean = torch.stack([seen[name] for name in names]).mean(dim=0)
+        mean = torch.stack([seen[name] for name in names if name != CHANGE]).mean(dim=0)
         return {**seen, LABELS_INPUT: root_probabilities(classifier(mean))}
 
     def drawn(self, seed: int) -> Drawn:
@@ -153,12 +160,34 @@ def read_material(
     for view in VIEWS:
         paths = [place(folder, view, row) for row in rows]
         if all(path.exists() for path in paths):
-            maps = torch.stack([torch.from_numpy(np.load(path)["map"]) for path in paths])
+            kept = [np.load(path) for path in paths]
+            maps = torch.stack([torch.from_numpy(each["map"]) for each in kept])
             features |= _of_view(view, maps, table)
+            if view == FRAME:
+                features[CHANGE] = torch.stack([torch.from_numpy(each["times"]).std(dim=0) for each in kept])
+    if all(place(folder, PAIR, left).exists() for left in pairs(first)):
+        features |= {name: each[rows] for name, each in _of_pairs(folder, first).items()}
     for name in (ROI, FRAME, CROP):
         if f"{name}-flip" in features:
             features[f"{name}-both"] = (features[name] + features[f"{name}-flip"]) / 2
     return Material(jhmdb, table, features, classifier, has_tags)
+
+
+def _of_pairs(folder: Path, table: ActorTable) -> dict[str, Tensor]:
+    """Return what two people side by side are each seen by: the box, and the half of the map that their clip fills."""
+    found: dict[str, Tensor] = {}
+    for left, right in pairs(table).items():
+        maps = torch.from_numpy(np.load(place(folder, PAIR, left))["map"])[None]
+        for row, begin in ((left, 0.0), (right, 0.5)):
+            box = table.boxes_xyxy_unit[row] if table.has_box[row] else WHOLE_FRAME
+            half = torch.tensor([box, WHOLE_FRAME]) * torch.tensor([0.5, 1, 0.5, 1]) + torch.tensor(
+                [begin, 0, begin, 0]
+            )
+            size = torch.tensor([maps.shape[3], maps.shape[2]] * 2) * STRIDE
+            inside = inputs_in_map(maps, half.float() * size, torch.zeros(2).long(), stride=STRIDE)[ROI]
+            for name, values in ((ROI, inside[0]), (FRAME, inside[1])):
+                found.setdefault(f"{name}-pair", torch.zeros(len(table), len(values)))[row] = values
+    return found
 
 
 def _of_view(view: str, maps: Tensor, table: ActorTable) -> dict[str, Tensor]:

@@ -13,7 +13,17 @@ from torch import Tensor
 from mule.core.files import write_file
 from mule.metrics import auroc
 from mule.novelty.crossfit import LABELS_INPUT, Inputs
-from studies.seen.closed import PLAIN, Part, Ranks, at, crossed, prototypes, whitened
+from studies.seen.closed import (
+    PLAIN,
+    Columns,
+    Crossing,
+    Part,
+    Ranks,
+    among_tested,
+    at,
+    prototypes,
+    whitened,
+)
 from studies.seen.heads import (
     CHECKPOINTS,
     PLANS,
@@ -36,12 +46,17 @@ LOSSES: tuple[Loss, ...] = ("bce", "beta", "dear", "literal")
 LOSS_OF: Mapping[str, Loss] = {"beta-max": "beta", "beta-sum": "beta", "dear": "dear", "literal": "literal"}
 RAW = "raw"
 OURS, TWIN = "closed-form", "bce-twin"
+FIVE = tuple(range(5))
+TRANSDUCTIVE = (3, 5, 10)
+"""Neighbours among the tested actors."""
+TRANSDUCTIVE_CHOSEN = "transductive, 5 neighbours"
+"""By class splits 100–119."""
 CANDIDATES: Mapping[str, Mapping[str, Part]] = {
     OURS: PLAIN,
-    "shrinkage ½": {"whitened": whitened(shrinkage=0.5), "labels": prototypes()},
-    "within the span": {"whitened": whitened(in_span=True), "labels": prototypes()},
-    "temperature 1": {"whitened": whitened(), "labels": prototypes(temperature_ratio=1 / 1.5)},
-    "temperature 2": {"whitened": whitened(), "labels": prototypes(temperature_ratio=2 / 1.5)},
+    "shrinkage ½": {**PLAIN, "whitened": whitened(shrinkage=0.5)},
+    "within the span": {**PLAIN, "whitened": whitened(in_span=True)},
+    "temperature 1": {**PLAIN, "labels": prototypes(temperature_ratio=1 / 1.5)},
+    "temperature 2": {**PLAIN, "labels": prototypes(temperature_ratio=2 / 1.5)},
 }
 Found = dict[str, tuple[np.ndarray, np.ndarray | None]]
 """Novelty and, where promised, p-value of the tested actors, by method."""
@@ -114,27 +129,77 @@ def loss_of_rival(rival: str) -> Loss:
     return LOSS_OF.get(rival_of(rival), "bce")
 
 
-def closed_form(
+def crossing(
     material: Material,
     drawn: Drawn,
     inputs: Inputs,
-    parts: Mapping[str, Part],
     *,
     chosen: np.ndarray | None = None,
     most_folds: int = 10,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rank, p-value and ranks by part of the tested actors; `chosen` are the known actors to learn from."""
+) -> Crossing:
+    """Return the known and tested actors of a class split; `chosen` are the known actors to learn from."""
     rows = np.arange(len(drawn.known)) if chosen is None else chosen
     places = torch.from_numpy(drawn.known[rows])
     known = (at(inputs, places), drawn.labels[rows], torch.from_numpy(material.groups[drawn.known[rows]]))
-    found = crossed(parts, known, at(inputs, torch.from_numpy(drawn.tested)), most_folds=most_folds)
+    return Crossing(known, at(inputs, torch.from_numpy(drawn.tested)), most_folds=most_folds)
+
+
+def closed_form(crossed: Crossing, parts: Mapping[str, Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rank, p-value and ranks by part of the tested actors."""
+    return by_columns(crossed, [crossed.columns(part) for part in parts.values()])
+
+
+def by_columns(crossed: Crossing, columns: Sequence[Columns]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rank, p-value and ranks by part of the tested actors, from parts that are fitted."""
+    found = crossed.together(columns)
     return found.rank.numpy(), found.p_value.numpy(), found.by_part.numpy()
 
 
-def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Mapping[str, Part]:
-    """Return the parts of the twin: JointEnergy of a cross-entropy head in place of the whitened cosine."""
+def recipe(num_actions: int | None = None, *, has_tags_in_sets: bool = False) -> Mapping[str, Part]:
+    """Return the closed form for labels of which the first are actions and the others tags."""
+    whitening = whitened(num_actions=num_actions, has_tags_in_sets=has_tags_in_sets)
+    return {"whitened": whitening, "labels": prototypes(num_actions=num_actions)}
 
-    def fit(inputs: Inputs, labels: Tensor) -> Ranks:
+
+def readings(num_actions: int) -> Mapping[str, Mapping[str, Part]]:
+    """Return both readings of tags: the covariance within label sets, or within single actions."""
+    return {
+        "label sets": recipe(num_actions, has_tags_in_sets=True),
+        "single actions": recipe(num_actions),
+    }
+
+
+def transductive(drawn: Drawn, inputs: Inputs, rank: np.ndarray) -> Found:
+    """Return the novelty of tested actors averaged with those who look alike, by the number of neighbours."""
+    tested = at(inputs, torch.from_numpy(drawn.tested))
+    return {
+        f"transductive, {num} neighbours": (
+            among_tested(torch.from_numpy(rank), tested, num_neighbours=num).numpy(),
+            None,
+        )
+        for num in TRANSDUCTIVE
+    }
+
+
+def heads_together(material: Material, drawn: Drawn, view: str, chosen: Mapping[str, str]) -> Found:
+    """Return JointEnergy of one head, and the sum over five heads that differ by their seed."""
+    number, epochs, _ = chosen["joint-energy"].split("/")
+    plan = PLANS[int(number)]
+    sides = sides_of(material, drawn, view, reads_labels=plan.reads_labels)
+    novelty: list[np.ndarray] = []
+    for seed in FIVE:
+        head = trained(sides, "bce", plan, epochs=(int(epochs),), seed=1000 * seed + drawn.seed)[int(epochs)]
+        novelty.append(scores_of(head, sides, "bce", drawn.num_actions)["joint-energy"].double().numpy())
+    return {
+        "joint-energy, one head": (novelty[0], None),
+        "joint-energy, five heads": (np.sum(novelty, axis=0), None),
+    }
+
+
+def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Part:
+    """Return what the twin has in place of the whitened cosine: JointEnergy of a cross-entropy head."""
+
+    def fit(inputs: Inputs, labels: Tensor, _: Tensor) -> Ranks:
         names = [name for name in sorted(inputs) if name != LABELS_INPUT or plan.reads_labels]
 
         def read(each: Inputs) -> Tensor:
@@ -149,7 +214,7 @@ def twin(plan: HeadPlan, epochs: int, num_actions: int, *, seed: int) -> Mapping
 
         return ranks
 
-    return {"energy": fit, "labels": prototypes(num_actions=num_actions)}
+    return fit
 
 
 def judged(material: Material, drawn: Drawn, found: Found, named: Sequence[str]) -> dict[str, Judged]:
@@ -161,6 +226,19 @@ def judged(material: Material, drawn: Drawn, found: Found, named: Sequence[str])
         name: Judged(drawn.seed, novelty, drawn.is_novel, action, film, is_named, p_value)
         for name, (novelty, p_value) in found.items()
     }
+
+
+def novel_first(beside: Mapping[int, int], drawn: Drawn, novelty: np.ndarray) -> tuple[int, float]:
+    """Return the number of pairs of one known and one novel tested actor, and in how many the novel one looks more novel."""
+    place = {row: number for number, row in enumerate(drawn.tested.tolist())}
+    num_pairs, won = 0, 0.0
+    for each in beside.items():
+        both = [place[row] for row in each if row in place]
+        if len(both) == 2 and drawn.is_novel[both[0]] != drawn.is_novel[both[1]]:
+            novel, known = sorted(both, key=lambda at: not drawn.is_novel[at])
+            num_pairs += 1
+            won += (novelty[novel] > novelty[known]) + (novelty[novel] == novelty[known]) / 2
+    return num_pairs, won
 
 
 def kept(path: Path, make: Callable[[], Found]) -> Found:

@@ -1,5 +1,7 @@
 """The study of what actors are seen by: its closed form is the product's, and its measures are the library's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,12 @@ import torch.nn.functional as F
 
 from mule.metrics import auroc
 from mule.novelty.crossfit import CrossFitted
-from studies.seen.closed import PLAIN, crossed
+from studies.seen.closed import PLAIN, among_tested, crossed, remembered
+from studies.seen.extract import pairs
 from studies.seen.heads import HeadPlan, best_by_rival, standardised, trained
 from studies.seen.judging import Judged, interval, measured, weighted_auroc
-from studies.seen.page import OURS, bars, read_tables, section, whole_page
+from studies.seen.page import APART, OURS, bars, read_tables, section, whole_page
+from studies.seen.running import novel_first, recipe
 
 
 def drawn(num, seed):
@@ -84,8 +88,58 @@ def test_the_page_is_made_of_the_files_and_says_of_every_bar_whether_it_is_met()
     tables = read_tables()
     page = whole_page(tables)
     for row in tables.methods:
-        assert f"| {row['method']} | {float(row['auroc']):.1f} " in page
+        name = row["view"] if row["method"] == APART else row["method"]
+        assert f"| {name} | {float(row['auroc']):.1f} " in page
     assert len(bars(tables)) == 8
     for each in bars(tables):
         assert f"| {each.text} | {each.found} | {'met' if each.is_met else '**missed**'} |" in page
     assert f"{float(tables.row(tables.per_clip, OURS)['auroc']):.1f} per clip" in section(tables)[0]
+
+
+def test_pairs_hold_everybody_once_and_never_two_of_one_action():
+    table = SimpleNamespace(labels=np.eye(4)[np.arange(30) % 4])
+    beside = pairs(table)
+    assert sorted([*beside, *beside.values()]) == list(range(30))
+    assert all(left % 4 != right % 4 for left, right in beside.items())
+    assert beside == pairs(table)
+
+
+def test_a_novel_person_wins_a_pair_by_looking_more_novel_than_the_known_one_beside_it():
+    rows = np.array([10, 11, 12, 13, 14, 15])
+    drawn = SimpleNamespace(tested=rows, is_novel=np.array([True, False, False, True, True, False]))
+    beside = {10: 11, 13: 12, 14: 99, 15: 14}  # 99 is not tested
+    assert novel_first(beside, drawn, np.array([0.9, 0.1, 0.5, 0.5, 0.2, 0.8])) == (3, 1.5)
+
+
+def test_the_memory_of_the_study_is_that_of_the_product():
+    inputs, labels = drawn(120, 0)
+    tested, _ = drawn(40, 1)
+    groups = torch.arange(120) // 3
+    found = remembered()(inputs, labels, groups)(tested)
+    joined = torch.cat([F.normalize(inputs[name].double(), dim=1) for name in ("frame", "labels")], dim=1)
+    tested_joined = torch.cat(
+        [F.normalize(tested[name].double(), dim=1) for name in ("frame", "labels")], dim=1
+    )
+    distance = torch.cdist(tested_joined, joined)
+    assert (
+        torch.corrcoef(torch.stack([found.double(), distance.topk(5, largest=False).values.mean(1)]))[0, 1]
+        > 0.8
+    )
+
+
+def test_tags_are_compared_with_nobody_and_may_count_in_the_covariance():
+    inputs, labels = drawn(120, 0)
+    tags = torch.rand(120, 2, generator=torch.Generator().manual_seed(3)) < 0.5
+    both, groups = torch.cat([labels, tags], dim=1), torch.arange(120)
+    inputs["frame"][:, 10:12] += 2.0 * tags  # a tag is seen
+    plain = recipe()["whitened"](inputs, labels, groups)(inputs)
+    single = recipe(5)["whitened"](inputs, both, groups)(inputs)
+    in_sets = recipe(5, has_tags_in_sets=True)["whitened"](inputs, both, groups)(inputs)
+    torch.testing.assert_close(single, plain)
+    assert not torch.allclose(in_sets, plain)
+
+
+def test_averaging_among_tested_actors_is_the_mean_over_the_most_alike():
+    inputs = {"frame": torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])}
+    found = among_tested(torch.tensor([0.0, 2.0, 4.0, 8.0]), inputs, num_neighbours=1)
+    assert found.tolist() == [1.0, 1.0, 6.0, 6.0]

@@ -296,11 +296,11 @@ def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSiz
         )
 
 
-def compiled_for_cpu(graph: Any, num_threads: int | None) -> Any:  # noqa: ANN401 - OpenVINO's own types
-    """Compile a graph, or the file of one, for low latency, in float32 even where bf16 would be faster."""
+def compiled_for_cpu(graph: Any, num_threads: int | None, *, precision: str = "f32") -> Any:  # noqa: ANN401 - OpenVINO's own types
+    """Compile a graph, or the file of one, for low latency, in float32 even where bf16 would be faster, unless asked."""
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": num_threads or torch.get_num_threads(),
     }
     return _core().compile_model(graph, "CPU", settings)
