@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.quantise import agreement, quantised
+from bench.quantise import agreement
 from bench.timing import Comparison, machine, take_turns
 from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, slow_frame_positions
@@ -35,6 +35,7 @@ from mule.features.pooling import FeatureMaps, box_features, context_map
 from mule.features.weights.card import NORMALISATIONS, Backbone
 from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_backbone
+from mule.runtime.eight_bits import quantised
 from mule.runtime.openvino import ClipSize, CompiledBoxFeatures, CompiledNetwork, converted
 from mule.video.clips import ClipShape, clip_window
 from mule.video.reading import read_clips

@@ -1,14 +1,7 @@
-"""Networks in eight-bit integers (NNCF, extra `mule-actions[openvino]`): faster than float32 allows, and what it costs.
+"""What an approximate backbone loses, such as one in eight bits (`mule.runtime.eight_bits`), measured on clips."""
 
-Ranges of activations are read off clips that the caller brings; they should show what the network will see.
-What is lost is measured on other clips, against the network that was not quantised.
-"""
-
-import contextlib
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,39 +9,9 @@ from torch import Tensor
 
 from mule.core.errors import TooFewActors
 from mule.features.pooling import FeatureMaps, box_features, context_map
-from mule.runtime.openvino import Network, RuntimeMissing, require_openvino, require_size
+from mule.runtime.eight_bits import Clip
 
-Clip = Float[Tensor, "1 3 _frames _rows _cols"]
 Forward = Callable[[Clip], FeatureMaps]
-
-
-def quantised(network: Network, clips: Iterable[Clip]) -> Network:
-    """The network with weights and activations of its convolutions in eight bits, calibrated on the clips.
-
-    A dozen or two are plenty. Biases are corrected layer by layer, which takes twice as long as NNCF's quick way
-    and, on I3D with its Kinetics weights, leaves two thirds of the error.
-
-    Raises:
-        RuntimeMissing: NNCF is not installed.
-        ShapeError: a clip is not of the network's size.
-        TooFewActors: there are no clips.
-    """
-    require_openvino()
-    try:
-        nncf = import_module("nncf")
-    except ImportError as missing:
-        raise RuntimeMissing(
-            f"Quantised backbones need NNCF: pip install 'mule-actions[openvino]'. It could not be imported: {missing}"
-        ) from missing
-    samples = list(clips)
-    if not samples:
-        raise TooFewActors("calibration needs at least one clip; got none. Bring clips like those to come.")
-    for clip in samples:
-        require_size(clip, network.size)
-    dataset = nncf.Dataset([clip.contiguous().numpy() for clip in samples])
-    with contextlib.redirect_stdout(io.StringIO()):  # NNCF draws progress bars
-        graph = nncf.quantize(network.graph, dataset, subset_size=len(samples), fast_bias_correction=False)
-    return Network(graph, network.size, network.stride)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from hypothesis import settings
 # torch is loaded, and handed on to the processes that tests start.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # The same examples every time; no deadline, because a busy machine is not a bug.
 settings.register_profile("mule", derandomize=True, deadline=None, max_examples=60, database=None)
@@ -23,6 +24,7 @@ def commands_leave_the_process_alone():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(main, "keep_freed_memory", lambda: False)
+        patched.setattr(main, "share_cores", lambda: None)
         patched.setattr(main, "take_sigterm_for_ctrl_c", lambda: None)
         yield
 

@@ -51,7 +51,7 @@ def unchecked_shapes(monkeypatch):
 
 @pytest.fixture(scope="module")
 def on_torch(take, bundle):
-    return list(mule.watch(take, model=bundle))
+    return list(mule.watch(take, model=bundle, runtime="torch"))
 
 
 def leaves_of(value, place=""):
@@ -86,7 +86,7 @@ def test_the_moments_are_those_of_torch(runtime, take, bundle, on_torch, cache):
 @pytest.mark.parametrize(
     ("package", "runtime", "message"),
     [
-        (None, "tensorrt", "a runtime must be one of torch, onnx, openvino"),
+        (None, "tensorrt", "a runtime must be auto, one of torch, onnx, openvino"),
         ("onnxruntime", "onnx", "pip install 'mule-actions[onnx]'"),
         ("openvino", "openvino", "pip install 'mule-actions[openvino]'"),
     ],
@@ -119,9 +119,26 @@ def test_a_bundle_is_exported_with_its_parity_in_a_table(target, bundle_dir, tmp
     assert (again.exit_code, "must not exist yet" in again.stderr) == (2, True)
 
 
+def test_a_network_in_eight_bits_is_chosen_on_the_training_clips_and_watches(
+    take, bundle_dir, tmp_path, on_torch
+):
+    pytest.importorskip("nncf", reason="needs NNCF: pip install 'mule-actions[openvino]'")
+    out = tmp_path / "eight"
+    outcome = mule_command("export", bundle_dir, "--to", "openvino", "--bits", "8", "--out", out)
+    assert outcome.exit_code == 0, outcome.output
+    assert "the likeliest action is the same for" in outcome.stdout
+    card = json.loads((out / "card.json").read_text())
+    assert (card["bits"], card["agreement"]["num_clips"] > 0) == (8, True)
+    found = list(mule.watch(take, model=bundle_dir, runtime=str(out)))
+    assert [len(each.actors) for each in found] == [len(each.actors) for each in on_torch]
+    assert found != on_torch
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--to", "onnx", "--bits", "8"), "eight bits need openvino"),
+        (("--to", "openvino", "--bits", "4"), "bits must be 8 or 32; got 4"),
         (("--to", "tflite"), "must be one of onnx, openvino; got 'tflite'"),
         (("--to", "onnx", "--size", "big"), "--size must be ROWSxCOLS"),
         (("--to", "onnx", "--size", "20x32"), "must be multiples of 8"),

@@ -27,6 +27,7 @@ from mule.cli import (
 from mule.core import __version__
 from mule.core.heap import keep_freed_memory
 from mule.core.signals import take_sigterm_for_ctrl_c
+from mule.core.threads import share_cores
 
 
 class _Commands(TyperGroup):
@@ -101,6 +102,7 @@ def main(
 
 def run() -> None:
     """Run the command line; whatever goes wrong ends in one sentence on stderr, as `mule.cli.ending` lists."""
+    share_cores()
     keep_freed_memory()
     take_sigterm_for_ctrl_c()
     try:

@@ -98,10 +98,11 @@ def watch_videos(
     runtime: Annotated[
         str,
         typer.Option(
-            metavar="torch|onnx|openvino",
-            help="Inference runtime. ONNX and OpenVINO export the model on first use and cache it.",
+            metavar="auto|torch|onnx|openvino|DIR",
+            help="Inference runtime, or a folder of `mule export`. auto finds the fastest installed one for 60 key times "
+            "or more, and remembers it; ONNX and OpenVINO export the model on first use and cache it.",
         ),
-    ] = "torch",
+    ] = "auto",
 ) -> None:
     """Watch a video: what every person does, and who does something novel.
 
@@ -114,12 +115,18 @@ def watch_videos(
     for each in videos:
         video_source(each)  # stops at a wrong path before torch is imported
     from mule.watching.engine.bundle import read_bundle
+    from mule.watching.engine.key_times import num_key_times
     from mule.watching.engine.watch import WatchSettings
     from mule.watching.outputs.exports import require_exports
     from mule.watching.outputs.results import WATCHED
 
     require_exports(export or ())
-    bundle = read_bundle(model).on(runtime, noted=lambda sentence: typer.echo(sentence, err=True))
+    bundle = read_bundle(model)
+    bundle = bundle.on(
+        runtime,
+        num_clips=num_key_times(map(video_source, videos), every or bundle.card.every_s),
+        noted=lambda sentence: typer.echo(sentence, err=True),
+    )
     settings = WatchSettings(
         every_s=bundle.card.every_s if every is None else float(every),
         threshold=threshold,

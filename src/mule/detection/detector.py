@@ -127,7 +127,7 @@ class YoloxDetector:
             min_score: Least score of a reported box. The tracker uses persons between this and `actor_score`.
             max_iou: Drop the weaker of two boxes of one class that overlap more than this.
             class_names: Names by class index; person first.
-            threads: Threads of onnxruntime; 0 uses every core.
+            threads: Threads of onnxruntime; 0 takes as many as torch.
         """
         self.path = Path(path)
         self.actor_score = actor_score
@@ -226,7 +226,9 @@ def _open_session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntim
             f"{path}: there is no such detector file. `mule weights list` shows what can be downloaded."
         )
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others need the core
     options.log_severity_level = 4  # failures are raised, not printed
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

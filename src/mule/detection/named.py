@@ -64,7 +64,7 @@ def load_detector(path: Path, *, threads: int = 0, device: str = "cpu") -> Detec
 
     Args:
         path: a file from `detector_place`.
-        threads: threads of onnxruntime; 0 uses every core.
+        threads: threads of onnxruntime; 0 takes as many as torch.
         device: torch device of Faster R-CNN; the others run on the CPU.
 
     Raises:

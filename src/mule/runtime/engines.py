@@ -1,6 +1,6 @@
 """Run a graph: onnxruntime runs an ONNX file, OpenVINO a file of its own format."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +43,9 @@ def require_runtime(name: str) -> Runtime:
             if each == "openvino":
                 require_openvino()
             return each
-    raise RangeError(f"a runtime must be one of {', '.join(get_args(Runtime))}; got '{name}'.")
+    raise RangeError(
+        f"a runtime must be auto, one of {', '.join(get_args(Runtime))}, or a folder that `mule export` wrote; got '{name}'."
+    )
 
 
 def require_onnxruntime() -> Any:  # noqa: ANN401 - an optional package
@@ -65,8 +67,13 @@ def runtime_version(target: Target) -> str:
     return version(RUNTIME_PACKAGES[target])
 
 
-def write_graph(graph: bytes, path: Path, target: Target) -> None:
-    """Write an ONNX graph as a file for a target; OpenVINO puts the weights, in float32, into a second file."""
+def write_graph(
+    graph: bytes, path: Path, target: Target, *, changed: Callable[[Any], Any] = lambda graph: graph
+) -> None:
+    """Write an ONNX graph as a file for a target; OpenVINO puts the weights, in float32, into a second file.
+
+    `changed` receives the `openvino.Model` and returns the one to write.
+    """
     if target == "onnx":
         path.write_bytes(graph)
         return
@@ -74,7 +81,7 @@ def write_graph(graph: bytes, path: Path, target: Target) -> None:
     source = path.with_suffix(".onnx")
     try:
         source.write_bytes(graph)
-        openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=False)
+        openvino.save_model(changed(openvino.convert_model(source)), path, compress_to_fp16=False)
     finally:
         source.unlink(missing_ok=True)
 

@@ -10,16 +10,24 @@ The folder appears once everything is in it and its parity check has passed, or 
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mule.core import __version__
-from mule.core.errors import FileError, WeightsError
+from mule.core.errors import FileError, RangeError, WeightsError
 from mule.core.files import cache_folder, os_reason, sha256_of
 from mule.model import MuleModel
+from mule.runtime.eight_bits import (
+    LEAST_SAME_ACTION,
+    EightBitAgreement,
+    Examples,
+    eight_bit_agreement,
+    quantised,
+)
 from mule.runtime.engines import SUFFIXES, Runtime, Target, open_engine, runtime_version, write_graph
 from mule.runtime.graphs import (
     BOXES,
@@ -33,7 +41,7 @@ from mule.runtime.graphs import (
     digest_of,
     graphs_of,
 )
-from mule.runtime.openvino import ClipSize
+from mule.runtime.openvino import ClipSize, Network
 from mule.runtime.running import LIMIT, Parity, ParityError, RunningModel, measured_parity, running_anywhere
 
 EXPORT_CARD, EXPORT_FORMAT = "card.json", "mule-export-1"
@@ -60,11 +68,15 @@ class ExportCard(BaseModel):
     """Inputs and outputs of both graphs, with type and shape; a name in a shape is a number that may vary, from 0."""
     limit: float
     parity: Parity
+    bits: Literal[32, 8] = 32
+    """Of the weights and activations of `see`."""
+    agreement: EightBitAgreement | None = None
+    """Of a network in eight bits with torch, on real clips; its parity, on noise, has no limit."""
     files: Mapping[str, str]
     """The SHA-256 checksum of every file."""
 
 
-def export_model(
+def export_model(  # noqa: PLR0913 - what a command offers
     model: MuleModel,
     size: ClipSize,
     target: Target,
@@ -72,6 +84,7 @@ def export_model(
     *,
     about: Mapping[str, Any] | None = None,
     limit: float = LIMIT,
+    examples: Examples | None = None,
 ) -> ExportCard:
     """Write both graphs, run them, compare them with torch, and keep them if they are close enough.
 
@@ -82,6 +95,7 @@ def export_model(
         out: the folder; must not exist yet.
         about: facts for the card.
         limit: see `mule.runtime.running.LIMIT`.
+        examples: clips to choose eight bits on, for OpenVINO; None writes float32.
 
     Raises:
         ParityError: the graphs differ from torch by more than the limit; nothing is left behind.
@@ -92,20 +106,26 @@ def export_model(
     """
     if out.exists():
         raise WeightsError(f"{out}: must not exist yet; it does. Choose another name, or remove it.")
+    if examples is not None and target != "openvino":
+        raise RangeError(f"eight bits need openvino; got {target}. Export to openvino.")
     graphs = graphs_of(model, size)
+    in_eight_bits = partial(_in_eight_bits, graphs, examples) if examples is not None else _unchanged
     parts = _existing(out.absolute().parent) / f".{out.name}.{os.getpid()}"
     try:
         parts.mkdir()
-        for name, graph in ((SEE, graphs.see), (DECIDE, graphs.decide)):
-            write_graph(graph, parts / f"{name}{SUFFIXES[target]}", target)
-        parity = measured_parity(model, _opened(parts, target, graphs.size, graphs.stride, None), size)
-        if not parity.largest <= limit:
-            raise ParityError(
-                f"{out}: results on {target} must stay within {limit:g} of torch; they differ by {parity.largest:.2g}. "
-                "Nothing was written. Use --runtime torch, or a larger --limit."
-            )
-        facts = _facts(model, graphs, target, parts)
-        card = ExportCard(**facts, about=about or {}, limit=limit, parity=parity)
+        for name, graph, changed in (
+            (SEE, graphs.see, in_eight_bits),
+            (DECIDE, graphs.decide, _unchanged),
+        ):
+            write_graph(graph, parts / f"{name}{SUFFIXES[target]}", target, changed=changed)
+        running = _opened(parts, target, graphs.size, graphs.stride, None)
+        facts = _facts(model, graphs, target, parts) | {"about": about or {}, "limit": limit}
+        if examples is None:
+            card = ExportCard(**facts, parity=_near_enough(model, running, out, target, limit))
+        else:
+            agreement = _agreeing(model, running, out, examples)
+            parity = measured_parity(model, running, size)
+            card = ExportCard(**facts, parity=parity, bits=8, agreement=agreement)
         (parts / EXPORT_CARD).write_text(card.model_dump_json(indent=2) + "\n", encoding="utf-8")
         out.parent.mkdir(parents=True, exist_ok=True)
         parts.rename(out)
@@ -114,6 +134,35 @@ def export_model(
     finally:
         shutil.rmtree(parts, ignore_errors=True)
     return card
+
+
+def _unchanged(graph: Any) -> Any:  # noqa: ANN401 - an openvino.Model
+    return graph
+
+
+def _in_eight_bits(graphs: Graphs, examples: Examples, graph: Any) -> Any:  # noqa: ANN401 - an openvino.Model
+    clips = [clip for clip, _ in examples.chosen_on]
+    return quantised(Network(graph, graphs.size, graphs.stride), clips).graph
+
+
+def _near_enough(model: MuleModel, running: RunningModel, out: Path, target: Target, limit: float) -> Parity:
+    parity = measured_parity(model, running, running.size)
+    if not parity.largest <= limit:
+        raise ParityError(
+            f"{out}: results on {target} must stay within {limit:g} of torch; they differ by {parity.largest:.2g}. "
+            "Nothing was written. Use --runtime torch, or a larger --limit."
+        )
+    return parity
+
+
+def _agreeing(model: MuleModel, running: RunningModel, out: Path, examples: Examples) -> EightBitAgreement:
+    agreement = eight_bit_agreement(model, running, examples.compared_on)
+    if agreement.same_action < LEAST_SAME_ACTION:
+        raise ParityError(
+            f"{out}: eight bits must leave the likeliest action of {LEAST_SAME_ACTION:.0%} of people as it is; {agreement}. "
+            "Nothing was written. Export without --bits 8."
+        )
+    return agreement
 
 
 def open_exported(folder: Path, *, num_threads: int | None = None) -> RunningModel:

@@ -25,6 +25,7 @@ from av.video.stream import VideoStream
 from jaxtyping import UInt8
 
 from mule.core.errors import VideoError
+from mule.core.threads import threads_each
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource
 from mule.video.transforms import short_side_size
 
@@ -305,7 +306,7 @@ def _open_video(source: VideoFile | LiveStream) -> tuple[InputContainer, VideoSt
         container.close()
         raise
     stream.thread_type = "AUTO"
-    stream.thread_count = source.num_threads
+    stream.thread_count = source.num_threads or threads_each()
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     return container, stream
 

@@ -1,17 +1,20 @@
 """`mule.watch`: a source in, moments out, and on request a folder of results."""
 
 from collections.abc import Generator, Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from mule.core.errors import RangeError
 from mule.core.printable import printable_address
 from mule.detection.detector import Detector
+from mule.runtime.choosing import AUTO
 from mule.video.arrays import frame_stream
 from mule.video.clips import Seconds
-from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoFile, VideoSource
+from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoFile, VideoSource, video_source
 from mule.watching.engine.bundle import Bundle, read_bundle
 from mule.watching.engine.finding import BoxFinder
+from mule.watching.engine.key_times import num_key_times
 from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
 from mule.watching.moments import Moment
 from mule.watching.outputs.results import recorded, write_outputs
@@ -29,7 +32,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
     looks: int = WatchSettings.most_looks,
     reasons: bool = True,
     live: bool = False,
-    runtime: str = "torch",
+    runtime: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
 ) -> Generator[Moment, None, None]:
@@ -50,8 +53,9 @@ def watch(  # noqa: PLR0913 - the one function that people call
         looks: use at most this many recent looks per person.
         reasons: leave out objects and other people in turn, to see who contributed.
         live: skip key times when processing falls behind; always so for cameras and streams.
-        runtime: `torch`, `onnx` (extra `mule-actions[onnx]`) or `openvino` (`mule-actions[openvino]`). The last two export the model on
-            first use and cache it.
+        runtime: `auto`, the fastest installed runtime that agrees with torch, found once for each model and size of clips
+            if there are at least 60 key times; `torch`; `onnx` (extra `mule-actions[onnx]`) or `openvino`
+            (`mule-actions[openvino]`), which export the model on first use and cache it; or a folder of `mule export`.
         out: a folder for results. Each moment is on disk before it is yielded; after the last one, the report, the
             annotated video, the summary and AVA's CSV follow.
         resume: continue the result in `out` after its last whole moment.
@@ -83,8 +87,11 @@ def watch(  # noqa: PLR0913 - the one function that people call
         raise RangeError(
             f"rate belongs to an iterable of frames; {printable_address(str(source))} has a rate of its own."
         )
-    bundle = (model if isinstance(model, Bundle) else read_bundle(Path(model))).on(runtime)
-    watcher = open_watch(video, bundle, detector=detector, settings=settings)
+    bundle = model if isinstance(model, Bundle) else read_bundle(Path(model))
+    opened = video_source(video)
+    num_clips = num_key_times([opened], settings.every_s or bundle.card.every_s) if runtime == AUTO else inf
+    bundle = bundle.on(runtime, num_clips=num_clips)
+    watcher = open_watch(opened, bundle, detector=detector, settings=settings)
     return watcher.__iter__() if out is None else _with_results(watcher, bundle, Path(out), resumes=resume)
 
 

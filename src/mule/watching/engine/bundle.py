@@ -43,8 +43,8 @@ from mule.inference.seen import SEEN_SCORE
 from mule.memory.files import naming, read_memory, write_memory
 from mule.memory.taught import Remembered
 from mule.model import MuleModel
-from mule.runtime.engines import require_runtime
-from mule.runtime.exported import kept_graphs, running_model
+from mule.runtime.choosing import model_on
+from mule.runtime.exported import kept_graphs
 from mule.stage.plans import FRAME_RATE
 from mule.training.build import TINY, LoadedRun, load_run, normalisation
 from mule.training.checkpoint import weights_file
@@ -148,18 +148,25 @@ class Bundle:
         return thumbnails_in(self.folder)
 
     def on(
-        self, runtime: str, *, kept_in: Path | None = None, noted: Callable[[str], None] = lambda _: None
+        self,
+        runtime: str,
+        *,
+        kept_in: Path | None = None,
+        num_clips: int | float = math.inf,
+        noted: Callable[[str], None] = lambda _: None,
     ) -> "Bundle":
-        """Return the same bundle with its network on `torch`, `onnx` or `openvino`; results differ in the last digits.
+        """Return the same bundle with its network on another runtime; results differ in the last digits.
 
-        Exported graphs are kept in `kept_in`; None is `graphs` in the cache folder. `noted` receives a sentence before an
-        export.
+        `runtime` is `auto`, `torch`, `onnx`, `openvino`, or a folder of `mule export`. Exported graphs are kept in `kept_in`;
+        None is `graphs` in the cache folder. With `auto`, nothing is exported for a `num_clips` that is not worth it. `noted`
+        receives a sentence before an export, and one about what `auto` chose.
         """
         if runtime == "torch":
             return self
         folder = kept_graphs() if kept_in is None else kept_in
-        running = running_model(self.model, require_runtime(runtime), kept_in=folder, noted=noted)
-        return replace(self, model=running)
+        return replace(
+            self, model=model_on(self.model, runtime, kept_in=folder, num_clips=num_clips, noted=noted)
+        )
 
 
 def builtin_folder() -> Path:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -31,8 +32,8 @@ import torch
 
 from mule.core.errors import RangeError, VideoError
 from mule.video.clips import ClipShape, ClipWindow, PacedWindows, clip_window
-from mule.video.reading import Clip, read_clips
-from mule.video.sources import DecodeReport, LiveStream, VideoSource
+from mule.video.reading import Clip, read_clips, video_facts
+from mule.video.sources import DecodeReport, FrameStream, LiveStream, VideoSource
 
 T = TypeVar("T")
 
@@ -125,6 +126,21 @@ def is_live(source: VideoSource) -> bool:
     """Whether the source cannot wait: a camera, or a stream that is sent whether or not anybody reads it."""
     scheme = source.address.split("://", 1)[0].lower() if isinstance(source, LiveStream) else ""
     return isinstance(source, LiveStream) and scheme not in WAITING_SCHEMES
+
+
+def num_key_times(sources: Iterable[VideoSource], every_s: float) -> float:
+    """Return how many key times the sources have together: live streams without end, frames in memory none.
+
+    Whoever brings frames says nothing of their number, so they count as few.
+    """
+    count = 0.0
+    for source in sources:
+        if isinstance(source, LiveStream):
+            return math.inf
+        if not isinstance(source, FrameStream):
+            with suppress(VideoError):  # whoever watches it says so
+                count += float(video_facts(source).duration_s or 0) / every_s
+    return count
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,15 @@ class Recogniser:
         scene, boxes = _visible(scene, rows=pixels.shape[3], cols=pixels.shape[4])
         maps = model.backbone(pixels)
         output = model.decide([maps], boxes)
-        features = whole_features(output.features, looks_of([maps], boxes))
+        looks = looks_of([maps], boxes)
+        features = whole_features(output.features, looks)
         eyes = self._bundle.eyes
         judged = judge(output.outputs, features, None if eyes is None else eyes(maps, boxes))
         contributions: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
         left_out = absences_in(boxes) if self._explains else []
         if left_out:
             contributions = most_contributing(
-                judged.network, self._evidence_without(maps, boxes, left_out), left_out
+                judged.network, self._evidence_without(maps, boxes, looks, left_out), left_out
             )
         rank = usual.of_one_look(judged.ranks).rank
         memory = judge.remembered
@@ -118,17 +119,24 @@ class Recogniser:
         )
 
     def _evidence_without(
-        self, maps: FeatureMaps, boxes: SceneBoxes, left_out: Sequence[Absence]
+        self,
+        maps: FeatureMaps,
+        boxes: SceneBoxes,
+        looks: Float[Tensor, "actors channels"],
+        left_out: Sequence[Absence],
     ) -> Evidence:
-        """Return the evidence of the actors of `without(boxes, left_out)`, a few copies of the clip at a time."""
+        """Return the evidence of the actors of `without(boxes, left_out)`, a few copies of the clip at a time.
+
+        An actor's `looks` are its own, whoever is absent.
+        """
         model, judge = self._bundle.model, self._bundle.judge
         parts: list[Evidence] = []
         at_once = max(1, MOST_ACTORS_AT_ONCE // len(boxes.actors_xyxy_px))
         for first in range(0, len(left_out), at_once):
             some = left_out[first : first + at_once]
-            copies, others = [_copies(maps, len(some))], without(boxes, some)
-            output = model.decide(copies, others)
-            features = whole_features(output.features, looks_of(copies, others))
+            output = model.decide([_copies(maps, len(some))], without(boxes, some))
+            _, present = torch.nonzero(_is_present(len(looks), some, are_actors=True), as_tuple=True)
+            features = whole_features(output.features, looks[present])
             parts.append(judge.network(output.outputs, features))
         return Evidence(
             torch.cat([each.positive for each in parts]), torch.cat([each.negative for each in parts])
