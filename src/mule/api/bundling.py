@@ -34,6 +34,7 @@ from mule.watching.engine.bundle import (
     BundleContents,
     BundleError,
     HeldOutOutputs,
+    own_detector_name,
     write_bundle,
 )
 from mule.watching.engine.judging import NO_TRACK, usual_of
@@ -55,6 +56,8 @@ class BundlePlan:
     """Share of the memory's entries to keep; 0.1 loses little."""
     has_pictures: bool = False
     """Whether to keep a small picture of every remembered actor."""
+    detector: Path | None = None
+    """A detector to put in, for watching; by default the bundle names one."""
 
 
 def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Bundle:
@@ -76,7 +79,7 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
         card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)).model_copy(
             update={"decides_by": _decides_by(seen, remembered)}
         ),
-        contents=BundleContents(held_out, remembered, pictures, seen),
+        contents=BundleContents(held_out, remembered, pictures, seen, plan.detector),
     )
 
 
@@ -155,8 +158,14 @@ def _card(plan: BundlePlan, experiment: Experiment, val: SideOutputs, *, num_hel
             "num_held_out_actors": float(num_held_out),
             "num_validation_actors": float(val.num_actors),
         },
-        detector=SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR,
+        detector=_detector_name(plan, experiment),
     )
+
+
+def _detector_name(plan: BundlePlan, experiment: Experiment) -> str:
+    if plan.detector is not None:
+        return own_detector_name(plan.detector)
+    return SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR
 
 
 def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment) -> Mapping[str, bytes]:

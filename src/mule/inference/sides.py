@@ -206,7 +206,7 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
 
     Args:
         experiments: on tables, equal in everything the maps depend on; their splits may differ.
-        noted: receives a sentence before the computation starts.
+        noted: receives a sentence about what was there and what was computed.
     """
     videos: dict[str, Path] = {}
     first, table = experiments[0], None
@@ -218,8 +218,10 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
             table = sides.table
     if isinstance(first.data, TableData) and table is not None:
         folder = root_of(first.data) / first.data.features
-        noted(f"feature maps of {len(videos)} videos: read from {folder}, or computed now")
-        keep_features(first, first.data, videos, table=table)
+        num_computed = keep_features(first, first.data, videos, table=table)
+        noted(
+            f"feature maps of {len(videos)} videos: {len(videos) - num_computed} read from {folder}, {num_computed} computed now"
+        )
 
 
 def key_frame(
@@ -267,7 +269,13 @@ def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest
 
 
 def table_side(
-    experiment: Experiment, rows: ActorRows, *, name: str, classes: Sequence[str], digest: str = ""
+    experiment: Experiment,
+    rows: ActorRows,
+    *,
+    name: str,
+    classes: Sequence[str],
+    digest: str = "",
+    noted: Noted = lambda _: None,
 ) -> SideBatches:
     """Build a side from rows of a table, as the network of the experiment sees them.
 
@@ -280,6 +288,7 @@ def table_side(
         name: what messages call the side.
         classes: the actions the network knows.
         digest: identifies the side in cache keys; empty if nothing is cached.
+        noted: receives a sentence about which maps were there.
     """
     data, actors = experiment.data, rows.actors
     truth = ActorTruth(
@@ -291,7 +300,7 @@ def table_side(
     )
     if experiment.backbone.frozen and isinstance(data, TableData):
         videos = {video: rows.videos[video] for video in sorted(set(actors.video_names))}
-        features = kept_features(experiment, data, videos, table=rows.map_times or actors)
+        features = kept_features(experiment, data, videos, table=rows.map_times or actors, noted=noted)
         clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
         inputs = None
@@ -315,8 +324,6 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
     """One side of the split that the experiment names."""
     sides = table_sides(data)
     boxes, is_test = sides.boxes(name), name in TABLE_TESTS
-    if experiment.backbone.frozen:
-        noted(f"feature maps of the {name} side: read from {root_of(data) / data.features}, or computed now")
     rows = ActorRows(
         boxes.actors,
         _test_videos(data, boxes.actors) if is_test else sides.videos,
@@ -328,7 +335,8 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
         num_crops=data.test_crops if is_test else None,
         map_times=sides.table,
     )
-    return table_side(experiment, rows, name=name, classes=sides.split.classes.known_train, digest=digest)
+    known = sides.split.classes.known_train
+    return table_side(experiment, rows, name=name, classes=known, digest=digest, noted=noted)
 
 
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:
