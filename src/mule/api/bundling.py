@@ -14,6 +14,7 @@ import torch
 from mule.api.memories import model_fingerprint, remember_run
 from mule.core.errors import TooFewActors
 from mule.core.files import sha256_of
+from mule.core.progress import counted
 from mule.core.settings import Experiment, StageData
 from mule.inference.flagged import WITHOUT_MEMORY
 from mule.inference.outputs import SideOutputs
@@ -39,7 +40,7 @@ from mule.watching.engine.bundle import (
 )
 from mule.watching.engine.judging import NO_TRACK, usual_of
 from mule.watching.engine.seen import SeenModel
-from mule.watching.thumbnails import cut_out, png_bytes
+from mule.watching.thumbnails import cut_out_person, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
 
@@ -173,14 +174,13 @@ def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment
     places = remembered.memory.places
     position = {(clip.video, clip.key_time_s): at for at, clip in enumerate(train.clip_names)}
     pictures: dict[str, bytes] = {}
-    for video, time_s, box in zip(
-        places.videos(), places.time_s.tolist(), places.boxes_xyxy_unit.tolist(), strict=True
-    ):
+    rows = zip(places.videos(), places.time_s.tolist(), places.boxes_xyxy_unit.tolist(), strict=True)
+    for video, time_s, box in counted(list(rows), "cutting out pictures"):
         at = position.get((video, time_s))
         if at is None:  # an actor of a whole video has no key frame
             continue
         x1, y1, x2, y2 = box
         image = key_frame(experiment, TRAIN, (at, train.clip_names[at]))
         name = thumbnail_name(video, time_s, (x1, y1, x2, y2))
-        pictures[name] = png_bytes(cut_out(image, (x1, y1, x2, y2)))
+        pictures[name] = png_bytes(cut_out_person(image, (x1, y1, x2, y2)))
     return pictures

@@ -24,6 +24,7 @@ from mule.data.split.partition import closed_partition, drawn_sides, listed_part
 from mule.data.split.sides import OpenSetSides, apply_split
 from mule.data.split.splits import ClassSets, Rules, Split, table_digest, write_split
 from mule.data.table.reading import read_actor_table
+from mule.data.table.stats import FEWEST_CALIBRATING
 from mule.data.table.table import ActorTable
 from mule.data.table.writing import write_actor_table
 from mule.detection.cards import DETECTOR_CARDS
@@ -38,7 +39,7 @@ from mule.training.run_folder import with_default_paths
 from mule.training.step import Listener, Silence
 from mule.watching.engine.bundle import Bundle, BundleError
 
-FEWEST_VALIDATION_ACTORS = 25
+FEWEST_VALIDATION_ACTORS = FEWEST_CALIBRATING
 """Calibration leaves a fifth of them out in turn, and needs twenty of the rest."""
 DEFAULT_BACKBONE = "i3d_rgb_kinetics400"
 ACTORS, PARTIAL, SPLIT, EXPERIMENT, RUN = (

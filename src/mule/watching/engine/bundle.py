@@ -60,6 +60,8 @@ from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in
 CALIBRATION, MEMORY = "calibration.safetensors", "memory.safetensors"
 DETECTOR = "detector.safetensors"
 """A bundle's own detector."""
+DETECTOR_PARTS = (".pdiparams",)
+"""Files that belong to a detector's file and lie beside it."""
 BUILTIN = "builtin"
 """The model that comes with the package; it knows rendered scenes only."""
 CALIBRATION_FORMAT = "mule-calibration-2"
@@ -264,7 +266,9 @@ class BundleContents:
         if self.seen is not None:
             write_seen(folder / SEEN, self.seen, weights_sha256=weights_sha256)
         if self.detector is not None:
-            shutil.copyfile(self.detector, folder / own_detector_name(self.detector))
+            for part in (self.detector, *map(self.detector.with_suffix, DETECTOR_PARTS)):
+                if part.is_file():
+                    shutil.copyfile(part, folder / own_detector_name(part))
         if self.thumbnails:
             write_thumbnails(folder / THUMBNAILS, self.thumbnails)
         names = (*_TENSORS, *([] if self.held_out.labels is None else [HELD_OUT_LABELS]))
