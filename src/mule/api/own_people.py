@@ -81,9 +81,8 @@ def people_with_boxes(
             "detector, or give boxes in the table."
         )
     sentences = (
-        f"people: {len(found)} found by {Path(detector).name} at {people.num_clips} moments of {len(boxes)} videos "
-        f"({num_before} videos read from {partial}, {len(boxes) - num_before} searched now); everybody at least half as tall "
-        "as the tallest there has the clip's actions",
+        f"people: {len(found)} found by {Path(detector).name} at {people.num_clips} moments of {len(boxes)} videos, "
+        f"{_source(num_before, len(boxes), partial)}; everybody at least half as tall as the tallest there has the clip's actions",
         *(
             [f"{people.num_without} moments are left out: nobody was found there"]
             if people.num_without
@@ -92,6 +91,12 @@ def people_with_boxes(
     )
     given = table.at(table.has_box)
     return People(joined_tables([given, found]) if len(given) else found, sentences)
+
+
+def _source(num_before: int, num_videos: int, partial: Path) -> str:
+    if not num_before:
+        return "searched now"
+    return f"{num_before} read from {partial}, {num_videos - num_before} searched now"
 
 
 def moments_of(length_s: float | None) -> list[float]:

@@ -10,7 +10,7 @@ that look like those it judges.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
 from mule.core.settings import Experiment, StageData, TableData
-from mule.data.batches.batches import ActorBatch, ClipSampler
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
 from mule.data.batches.video_clips import ClipObjects, VideoClips
@@ -49,6 +49,7 @@ from mule.training.data import (
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.training.maps import keep_features, kept_features
 from mule.training.side_boxes import persons_of_videos
+from mule.training.step import Batches
 from mule.video.reading import frames_at, video_facts
 
 TRAIN, VAL = "train", "val"
@@ -85,7 +86,7 @@ class SideBatches:
     """One side: batches in the order of its clips, and the truth about their actors."""
 
     name: str
-    batches: Iterable[ActorBatch]
+    batches: Batches
     rows_of: Callable[[int], RowNumbers]
     """Give the rows of `truth` that belong to the clip at a position."""
     truth: ActorTruth
