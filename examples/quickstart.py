@@ -1,9 +1,9 @@
-"""Write docs/QUICKSTART.md: the four commands from a table of labels to a watched video, with their output.
+"""Write docs/QUICKSTART.md: from a folder of videos and a table to a watched video, with what the commands print.
 
-    python -m examples.quickstart JHMDB --weights I3D.pt --detector YOLOX.onnx
+    python -m examples.quickstart JHMDB [--weights I3D.pt] [--detector YOLOX.onnx]
 
-The videos are J-HMDB clips of six actions, and three more to watch. The page contains only what the commands
-print. Your own folder would look the same.
+The videos are J-HMDB clips of six actions, four more to watch, and ten to teach another action from. The page contains only
+what the commands print. Your own folder would look the same.
 """
 
 import argparse
@@ -14,181 +14,171 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mule.core.files import write_file
 
 TAUGHT = ("brush_hair", "clap", "golf", "pour", "pullup", "shoot_bow")
-CLIPS_EACH = 36
-WATCHED = ("golf", "kick_ball", "swing_baseball")
-"""Actions of the clips to watch: one that is taught, two that are not."""
+CLIPS_EACH = 16
+NEW = "kick_ball"
+"""The action that is novel first and taught later."""
+WATCHED = {"golf": 1, "pour": 1, NEW: 2}
+NUM_EXAMPLES = 10
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "QUICKSTART.md"
-COLUMNS = 118
-HEADER = ("video", "time_s", "x1", "y1", "x2", "y2", "actions", "actor_id")
+COLUMNS = 100
 
-BEGINNING = """# Your own videos in four commands
+BEGINNING = """# Your own videos in two commands
 
-This page goes from a table of labels to a watched video, on a laptop without a graphics card. The backbone is
-an I3D pretrained on Kinetics-400; it stays frozen, so that only a small network is trained, which takes
-minutes. `python -m examples.quickstart` runs the commands and writes this page with their output, here from a
-machine with {cores} cores.
+This page goes from a folder of videos to a watched video, on a laptop without a graphics card. The backbone is an I3D
+pretrained on Kinetics-400; it stays frozen, so that only a small network is trained, which takes minutes.
+`python -m examples.quickstart` runs the commands and writes this page with their output, here from a machine with {cores}
+cores.
 
-Install the package with two extras: `pip install ".[onnx,openvino]"` in its folder, or the same after the name of
-its wheel. `onnx` runs the person detector. You need a folder with your videos and one table:
+Install the package with two extras: `pip install ".[onnx,openvino]"` in its folder, or the same after the name of its
+wheel. `onnx` runs the person detector, `openvino` makes the backbone fast. You need a folder with your videos and one table:
 
 ```
-own/videos/       video files in any format that FFmpeg reads
-own/actors.csv    one row per person and key time
-own/videos.csv    optional: columns video and film, to keep clips of one film together
+own/              video files in any format that FFmpeg reads, here or in own/videos/
+own/labels.csv    the columns video and actions; one row per clip
+own/videos.csv    optional: the columns video and film, to keep clips of one film together
 ```
 
-A key time is a moment at which you state what a person is doing. Box coordinates are fractions of the frame's
-width and height. Separate several actions of one person with `;`. These rows are from the table used here:
-{rows} people, each doing one of {num} actions, in clips of J-HMDB.
+These rows are from the table used here: {rows} clips, each of somebody doing one of {num} actions, from J-HMDB. Separate
+several actions with `;`.
 
 ```
 {table}
 ```
 
-- No boxes yet? Leave the four columns empty, and `mule data detect` finds the people.
-- Labels in another format? `mule data from-cvat` and its siblings convert AVA, Charades, COCO, VIAME and CVAT
-  files.
-- `mule data check own/actors.csv` lists every problem of a table with its line.
+- Do you know who does what, and when? Add the columns `time_s` (a moment, in seconds), `x1`, `y1`, `x2`, `y2` (a person's
+  box, in fractions of the frame's width and height) and `actor_id`, one row per person and moment. Rows without a box get the
+  people that the detector finds.
+- Labels in another format? `mule data from-cvat` and its siblings convert AVA, Charades, COCO, VIAME and CVAT files.
+- `mule data check own/labels.csv` lists every problem of a table, and what training will need.
 
-You also need the backbone's weights and a person detector, here named `i3d.pt` and `yolox_nano.onnx`.
-`mule weights list` shows both, with licence and checksum; `mule weights pull NAME` fetches one and prints its path.
-"""
-
-SPLIT = """
-## 1. Split the videos
-
-The split decides which videos train the model, which calibrate it (validation) and which test it. Clips of
-the same film must stay together, or the test would reward the model for recognising the film; `--groups`
-names the file and the column that tell them apart. With `--policy closed` the model learns every action of the table. Aim
-for at least fifty people in the validation set: they calibrate the novelty threshold.
+The weights of the backbone are `i3d`, the detector is `yolox_nano`. `mule weights list` shows both with their licences; what
+is not on disk is fetched where that is possible. {given}
 """
 TRAIN = """
-## 2. Train
+## 1. Train
 
-The first pass computes the backbone's feature maps for every clip and caches them in `own/features`; training
-itself then takes seconds. You can stop it at any moment and continue with the same command and `--resume`.
-OpenVINO computes the maps faster; leave out `backbone.runtime` to use torch.
-"""
-BUNDLE = """
-## 3. Make a model folder
-
-`mule bundle` puts the weights, the memory and the calibration into one folder, which you can move or copy to
-another computer. The memory holds every person
-of the training set, with a small picture to show similar people in reports. A person is novel who looks like
-nobody that does a known action, by the box, by the whole frame and by what the backbone's own classifier says.
-All known people of training and validation calibrate this, each compared with the people of other films.
+The command finds the people in your clips, decides what trains, what calibrates and what tests, says so, trains, and makes a
+model. It can be stopped at any moment; the same command with `--resume` continues. Without a terminal it says every ten
+seconds how far it is.
 """
 WATCH = """
-## 4. Watch
+## 2. Watch
 
-The folder `new` holds three new clips: one of {known}, which the model knows, and two of actions that it does
-not ({novel}). The source can also be a single video, a camera or an RTSP address. `--runtime onnx`, `openvino`
-and `torch` reach the same decisions; the first two export the model for each size of clip, which takes up to a minute
-the first time and is kept.
+The folder `new` holds {num_watched} clips of films that the model has not seen: {known}, which it knows, and {num_new} of
+{new}, which it does not. The source can also be a single video, a camera or an RTSP address.
+"""
+TEACH = """
+Open `seen/*/report.html` in any browser; it needs no server. It shows the video with its boxes, a timeline per person, the
+most similar remembered people, and a slider that changes the threshold without watching again.
+
+## 3. Teach
+
+A new action needs about ten examples and no training. `more` holds {num_examples} clips of {new}, with a table like the one
+above.
+"""
+AGAIN = """
+One of the clips of {new} again:
 """
 END = """
-Open `seen/*/report.html` in any browser; it needs no server. It shows the video with its boxes, a timeline
-per person, the most similar remembered people, and a slider that changes the threshold without watching
-again.
-
 ## What to expect
 
-A model trained on {rows} clips is small. It misses some novel actions, and it cannot judge a person whom the
-detector misses.
+A model trained on {rows} clips is small. It misses some novel actions, and it cannot judge a person whom the detector misses.
 
-- `mule evaluate run run` measures the model on the test set.
-- More examples of the actions that matter to you help most.
-- `mule teach model --class NAME --examples TABLE` adds an action later, [without retraining](TEACHING.md).
+- `mule train --data own --novel ACTION` keeps an action out, and `mule evaluate run runs/own.training/run` says how many of
+  those people would be flagged.
+- More examples of the actions that matter to you help most; so do clips of more films.
+- [TEACHING](TEACHING.md) shows how well actions are learned from ten examples.
 """
 
 
 def main() -> None:
-    """Prepares the folder, runs the commands, writes the page."""
+    """Prepares the folders, runs the commands, writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("jhmdb", type=Path)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--detector", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, help="a file; by default i3d is fetched")
+    parser.add_argument("--detector", type=Path, help="a file; by default yolox_nano is fetched")
     parser.add_argument("--work", type=Path, default=Path("runs/quickstart"))
+    parser.add_argument("--mule", type=Path, default=Path(sys.executable).with_name("mule"))
     wanted = parser.parse_args()
     work: Path = wanted.work.resolve()
     if work.exists():
         raise SystemExit(f"{work}: must not exist yet; it does. Remove it, or choose another with --work.")
     rows = prepare(wanted.jhmdb.resolve(), work)
-    for name, path in (("i3d.pt", wanted.weights), ("yolox_nano.onnx", wanted.detector)):
-        (work / name).symlink_to(path.resolve())
-    given = {
+    files = {"--weights": ("i3d.pt", wanted.weights), "--detector": ("yolox_nano.onnx", wanted.detector)}
+    given = [(option, name) for option, (name, path) in files.items() if path is not None]
+    for name, path in files.values():
+        if path is not None:
+            (work / name).symlink_to(path.resolve())
+    options = "".join(f" {option} {name}" for option, name in given) or " --weights i3d"
+    told = {
         "cores": os.cpu_count(),
         "rows": len(rows),
         "num": len(TAUGHT),
-        "table": "\n".join([",".join(HEADER), *(",".join(row) for row in rows[:: len(rows) // 4][:4])]),
-        "known": WATCHED[0],
-        "novel": ", ".join(WATCHED[1:]),
+        "table": "\n".join(["video,actions", *(",".join(row) for row in rows[:: len(rows) // 4][:4])]),
+        "given": "Here both are files." if given else "",
+        "num_watched": sum(WATCHED.values()),
+        "known": " and ".join(f"one of {action}" for action in WATCHED if action != NEW),
+        "num_new": WATCHED[NEW],
+        "new": NEW,
+        "num_examples": NUM_EXAMPLES,
     }
     steps = [
-        (
-            SPLIT,
-            "mule data split own/actors.csv --policy closed --groups own/videos.csv:film --val-share 0.25 --test-share 0.15 --out own/split.toml",
-        ),
-        (
-            TRAIN,
-            "mule train own --set data.root=own "
-            "--set backbone.weights=i3d.pt --set backbone.runtime=openvino --out run",
-        ),
-        (BUNDLE, "mule bundle run --out model --pictures"),
-        (
-            WATCH,
-            "mule watch new --model model --detector yolox_nano.onnx --every 0.5 --runtime openvino --out seen",
-        ),
+        (TRAIN, f"mule train --data own{options}"),
+        (WATCH, "mule watch new --model runs/own --out seen"),
+        (TEACH, f"mule teach runs/own --class {NEW} --examples more/labels.csv"),
+        (AGAIN, f"mule watch new/{NEW}_1.mp4 --model runs/own --out seen_again"),
     ]
-    text = BEGINNING + "".join(before + "\n" + ran(command, work) for before, command in steps) + END
-    write_file(PAGE, text.format(**given))
+    text = (
+        BEGINNING
+        + "".join(before + "\n" + ran(command, work, wanted.mule) for before, command in steps)
+        + END
+    )
+    write_file(PAGE, text.format(**told))
     print(f"{PAGE}: written")
 
 
-def prepare(jhmdb: Path, work: Path) -> list[tuple[str, ...]]:
-    """The folder of somebody with videos and a table; returns the rows of the table."""
-    (work / "own" / "videos").mkdir(parents=True)
+def prepare(jhmdb: Path, work: Path) -> list[tuple[str, str]]:
+    """The folders of somebody with videos and a table; returns the rows of the table."""
+    videos = [
+        row for row in csv.DictReader((jhmdb / "videos.csv").open()) if row["persons_detected_auto"] == "1"
+    ]
+    by_action = {action: [row for row in videos if row["action"] == action] for action in (*TAUGHT, NEW)}
+    own = [row for action in TAUGHT for row in by_action[action][:CLIPS_EACH]]
+    films = {row["source_group"] for row in own}
+    examples = by_action[NEW][:NUM_EXAMPLES]
+    films |= {row["source_group"] for row in examples}
+    folder(work / "own", jhmdb, own)
+    folder(work / "more", jhmdb, examples)
     (work / "new").mkdir()
-    videos = list(csv.DictReader((jhmdb / "videos.csv").open()))
-    film_of = {row["video"]: row["source_group"] for row in videos}
-    labels = list(csv.DictReader((jhmdb / "labels.csv").open()))
-    rows: list[tuple[str, ...]] = []
-    for action in TAUGHT:
-        of_action = [row for row in labels if row["action"] == action][:CLIPS_EACH]
-        for row in of_action:
-            name = Path(row["video"]).name
-            shutil.copyfile(jhmdb / "videos" / row["video"], work / "own" / "videos" / name)
-            rows.append((name, *(row[key] for key in HEADER[1:6]), action, ""))
-    with (work / "own" / "actors.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEADER, *rows])
-    with (work / "own" / "videos.csv").open("w", newline="") as file:
-        films = [(Path(video).name, film) for video, film in film_of.items()]
-        csv.writer(file, lineterminator="\n").writerows([("video", "film"), *films])
-    taught_films = {
-        film_of[row["video"]] for row in labels if Path(row["video"]).name in {row[0] for row in rows}
-    }
-    for action in WATCHED:
-        others = [
-            row["video"]
-            for row in videos
-            if row["action"] == action
-            and row["persons_detected_auto"] == "1"
-            and row["source_group"] not in taught_films
-        ]
-        shutil.copyfile(jhmdb / "videos" / others[-1], work / "new" / f"{action}.mp4")
-    return rows
+    for action, number in WATCHED.items():
+        others = [row for row in by_action[action] if row["source_group"] not in films]
+        for at, row in enumerate(others[:: -(-len(others) // number)], start=1):
+            shutil.copyfile(jhmdb / "videos" / row["video"], work / "new" / f"{action}_{at}.mp4")
+    return [(Path(row["video"]).name, row["action"]) for row in own]
 
 
-def ran(command: str, work: Path) -> str:
+def folder(path: Path, jhmdb: Path, clips: Sequence[Mapping[str, str]]) -> None:
+    """Copies clips, and writes their table and their films."""
+    path.mkdir(parents=True)
+    names = [Path(row["video"]).name for row in clips]
+    for name, row in zip(names, clips, strict=True):
+        shutil.copyfile(jhmdb / "videos" / row["video"], path / name)
+    for file, column, key in (("labels.csv", "actions", "action"), ("videos.csv", "film", "source_group")):
+        with (path / file).open("w", newline="") as opened:
+            rows = zip(names, (row[key] for row in clips), strict=True)
+            csv.writer(opened, lineterminator="\n").writerows([("video", column), *rows])
+
+
+def ran(command: str, work: Path, mule: Path) -> str:
     """The command and what it printed, as the page shows them."""
     print(f"$ {command}", flush=True)
-    mule = Path(sys.executable).with_name("mule")
     started_at = time.perf_counter()
     done = subprocess.run(
         [mule, *shlex.split(command)[1:]],
@@ -203,9 +193,8 @@ def ran(command: str, work: Path) -> str:
     if done.returncode:
         raise SystemExit(f"{command}: exit code {done.returncode}")
     lines = "\n".join(line.rstrip() for line in done.stdout.replace(f"{work}/", "").rstrip().splitlines())
-    told = command.replace(" --set ", " \\\n    --set ").replace("{", "{{").replace("}", "}}")
     shown = lines.replace("{", "{{").replace("}", "}}")
-    return f"```console\n$ {told}\n{shown}\n```\n\nTook {time.perf_counter() - started_at:.0f} s.\n"
+    return f"```console\n$ {command}\n{shown}\n```\n\nTook {time.perf_counter() - started_at:.0f} s.\n"
 
 
 if __name__ == "__main__":

@@ -131,6 +131,18 @@ def test_check_accepts_a_detector_that_runs_though_its_checksum_is_not_published
     assert "yolox_nano, as published" in outcome.stdout or "--detector accepts it" in outcome.stdout
 
 
+def test_check_accepts_the_other_detectors_that_detect_accepts(tmp_path):
+    named = mule("check", "builtin")
+    assert named.exit_code == 0, named.output
+    assert "a centre detector, which --detector accepts" in named.stdout
+    boxes = tmp_path / "boxes.csv"
+    boxes.write_text("video,time_s,x1,y1,x2,y2,object_class,score\nfilm,1,0.1,0.1,0.5,0.9,person,0.9\n")
+    outcome = mule("check", boxes)
+    assert outcome.exit_code == 0, outcome.output
+    assert "1 in 1 videos, which --detector accepts" in outcome.stdout
+    assert_refused(mule("check", "yolox_nan"), "Did you mean 'yolox_nano'?")
+
+
 def test_check_tells_a_faster_rcnn_without_a_card_by_its_tensors(tmp_path):
     names = ("backbone.body.layer3.22.conv1.weight", "roi_heads.box_head.fc6.weight")
     torch.save({name: torch.zeros(1) for name in names}, tmp_path / "mine.pth")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from clock_videos import clock_video
@@ -48,10 +50,37 @@ def run(*arguments):
 
 def test_a_sound_table_is_summed_up_in_a_line(table, videos):
     outcome = run("check", table)
-    assert (outcome.exit_code, outcome.stdout) == (0, f"{table}: 4 rows, 3 videos, 3 classes\n")
+    lines = outcome.stdout.splitlines()
+    assert (outcome.exit_code, lines[0]) == (0, f"{table}: 4 rows, 3 videos, 3 classes")
+    assert lines[1:] == [
+        "1 row has no box: `mule train --data` looks for the people",
+        "novelty will be calibrated on about 3 people (85 % of the rows): at least 25 are needed, so label at least 26 more",
+        "fewer than 5 rows, too few to learn: sit (2), talk (2), walk (2)",
+    ]
     outcome = run("check", table, "--videos", videos)
-    assert outcome.stdout == f"{table}: 4 rows, 3 videos, 3 classes, 0.00 hours\n"
+    assert outcome.stdout.splitlines() == [f"{table}: 4 rows, 3 videos, 3 classes, 0.00 hours", *lines[1:]]
     assert outcome.exit_code == 0
+
+
+def test_a_table_of_whole_clips_is_sound_and_what_it_lacks_is_said(tmp_path):
+    rows = [f"film{number},{'kick' if number % 2 else 'wave'}" for number in range(40)]
+    outcome = run("check", written(tmp_path / "labels.csv", *rows, header="video,actions"))
+    assert outcome.exit_code == 0
+    assert "40 rows have no time: the actions are those of the whole video" in outcome.stdout
+    assert "about 34 people (85 % of the rows): at least 25 are needed, enough" in outcome.stdout
+    assert "too few to learn" not in outcome.stdout
+
+
+def test_a_pipe_that_closes_early_does_not_lose_the_table(tmp_path, table, videos):
+    (videos / "bob.mkv").unlink()
+    kept = tmp_path / "kept.csv"
+    command = [sys.executable, "-c", "from mule.cli.main import run; run()", "data", "check", str(table)]
+    command += ["--videos", str(videos), "--leave-out-missing", str(kept)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+    assert len(read_actor_table(kept)) == 3
 
 
 def test_an_action_that_may_be_misspelt_is_a_warning_not_a_problem(tmp_path):
@@ -60,8 +89,10 @@ def test_an_action_that_may_be_misspelt_is_a_warning_not_a_problem(tmp_path):
     outcome = run("check", path)
     assert outcome.exit_code == 0
     assert outcome.stderr == f"{path}: warning: 'pnuch' occurs once; did you mean 'punch' (12 rows)?\n"
-    few = written(tmp_path / "few.csv", *rows[:9], "film,12,,,,,pnch,a")
+    few = written(tmp_path / "few.csv", *rows[:3], "film,12,,,,,pnch,a")
     assert run("check", few).stderr == ""
+    some = written(tmp_path / "some.csv", *rows[:4], "film,12,,,,,pnuch,a")
+    assert "did you mean 'punch' (4 rows)?" in run("check", some).stderr
 
 
 def test_every_problem_has_a_line_and_the_exit_code_is_2(tmp_path, videos):
@@ -112,9 +143,9 @@ def test_missing_and_damaged_videos_are_left_out_on_demand_and_never_silently(tm
     outcome = run("check", table, "--videos", videos, "--leave-out-missing", kept)
     assert outcome.exit_code == 0
     lines = outcome.stdout.splitlines()
-    assert lines[1] == "left out: bob: missing"
-    assert lines[2].startswith("left out: carol.mp4: FFmpeg must")
-    assert lines[3] == f"left out 2 rows of 2 videos; wrote 2 rows to {kept}"
+    assert lines[-3] == "left out: bob: missing"
+    assert lines[-2].startswith("left out: carol.mp4: FFmpeg must")
+    assert lines[-1] == f"left out 2 rows of 2 videos; wrote 2 rows to {kept}"
     assert read_actor_table(kept).videos == ("walk/ann",)
 
 

@@ -199,14 +199,18 @@ def test_a_run_leads_with_who_would_be_flagged_and_shows_all_scores_on_demand(ap
     shares = [f"{100 * result['scores'][first][key]:.1f} %" for key in ("known_flagged", "novel_flagged")]
     sentence = f"test-uniform: {shares[0]} of known and {shares[1]} of novel people would be flagged as novel"
     assert sentence in printed(few)
-    counts = re.findall(r"(\d+) of (\d+)[,.]", printed(few).partition("Flagged by novel action:")[2])
-    assert counts
-    assert all(int(num_flagged) <= int(num_people) for num_flagged, num_people in counts)
+    novel = re.findall(r"(\S+) \(novel\) +(\d+) +(\d+)", few.stdout)
+    assert novel
+    assert all(int(num_flagged) <= int(num_people) for _, num_people, num_flagged in novel)
+    rows = {line.split()[0] for line in few.stdout.splitlines() if line.strip()}
+    assert set(result["mean_ap_by_class"]) <= rows  # each known action has its row
     assert max(map(len, few.stdout.splitlines())) <= 80
     assert "…" not in few.stdout
     assert "relu-pe" not in few.stdout.split()
-    every = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
+    every = CliRunner().invoke(app, [*command, "--all-scores"], env={"COLUMNS": "80"})
     assert [name for name in result["scores"] if name not in every.stdout] == []
+    again = CliRunner().invoke(app, [*command, "--score", "all"], env={"COLUMNS": "80"})
+    assert again.stdout == every.stdout
     assert "left out: vacuity" in printed(every)
 
 

@@ -10,6 +10,7 @@ from tiny_extraction import tiny_backbone
 
 from mule.core.config import ConfigError, experiment_from
 from mule.core.errors import WeightsError
+from mule.core.progress import hearing
 from mule.data.table.reading import read_actor_table
 from mule.features.extraction import Extractor
 from mule.features.feature_files import VideoFeatures
@@ -54,14 +55,30 @@ def test_maps_are_computed_once_and_the_maps_of_one_video_at_most_are_held(froze
     assert build_maps.keep_all_features(frozen, on_progress=lambda *_: None) == (4, 0)
 
 
-def test_the_longest_step_tells_how_far_it_is(monkeypatch):
-    ready = iter(range(0, 10_000, 15))
-    monkeypatch.setattr(build_maps.time, "monotonic", lambda: float(next(ready)))
+def test_the_longest_step_tells_how_far_it_is_clip_by_clip(frozen):
+    heard: list[tuple[str, int, int, str]] = []
+    with hearing(lambda *step: heard.append(step)):
+        build_maps.keep_all_features(frozen, on_progress=lambda *_: None)
+    assert {step for step, *_ in heard} == {build_maps.MAPS_STEP}
+    done = [num_done for _, num_done, *_ in heard]
+    assert done == sorted(done)
+    assert set(range(9)) <= set(done)  # two clips of four videos
+    assert {num_all for _, _, num_all, _ in heard} == {8}
+
+
+def test_what_was_there_and_what_was_computed_is_said(frozen):
     noted: list[str] = []
-    told = build_maps.told_now_and_then(noted.append)
-    for num_done in range(1, 5):
-        told(num_done, 4)
-    assert noted == ["maps of 2 of 4 videos are ready"]
+    table = read_actor_table(frozen.data.root / "actors.csv")
+    videos = {film: frozen.data.root / "videos" / f"{film}.mp4" for film in FOUR}
+    place = frozen.data.root / "features"
+    for num_computed in (4, 0, 1):
+        if num_computed == 1:
+            next(place.glob("film2*")).unlink()
+        build_maps._read_before.cache_clear()
+        build_maps.kept_features(frozen, frozen.data, videos, table=table, noted=noted.append)
+        assert noted[-1].endswith(f": {4 - num_computed} read from {place}, {num_computed} computed now")
+    build_maps.kept_features(frozen, frozen.data, videos, table=table, noted=noted.append)
+    assert len(noted) == 3  # this process still has them
 
 
 def test_weights_are_read_when_a_map_is_missing_and_not_before(frozen, monkeypatch):
@@ -98,9 +115,9 @@ def test_maps_that_were_read_are_read_again_when_the_video_or_the_weights_have_c
     read: list[str] = []
     extract = Extractor.extract
 
-    def noticed(self, path, key_times):
+    def noticed(self, path, key_times, **options):
         read.append(path.stem)
-        return extract(self, path, key_times)
+        return extract(self, path, key_times, **options)
 
     monkeypatch.setattr(Extractor, "extract", noticed)
     table = read_actor_table(frozen.data.root / "actors.csv")

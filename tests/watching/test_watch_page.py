@@ -19,10 +19,12 @@ from mule.watching.outputs import page as content_module
 from mule.watching.outputs.page import PageVideo, page_content, write_page
 from mule.watching.thumbnails import (
     MOST_PER_ACTOR,
+    PICTURE_ASPECT,
     THUMBNAILS,
     NovelThumbnails,
     ThumbnailArchive,
     cut_out,
+    cut_out_person,
     png_bytes,
     thumbnails_in,
     write_thumbnails,
@@ -241,6 +243,21 @@ def test_png_files_hold_the_image():
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (7, 5, 3), dtype=np.uint8)
     np.testing.assert_array_equal(decoded(png_bytes(image)), image)
+
+
+@pytest.mark.parametrize(
+    "box", [(0.4, 0.1, 0.5, 0.9), (0.0, 0.1, 0.05, 0.9), (0.1, 0.4, 0.9, 0.5), (0.0, 0.0, 1.0, 1.0)]
+)
+def test_a_remembered_person_fits_the_shape_of_a_picture_whole(box):
+    rows, cols = 120, 160
+    image = np.zeros((rows, cols, 3), dtype=np.uint8)
+    x1, y1, x2, y2 = box
+    image[int(y1 * rows) : int(y2 * rows), int(x1 * cols) : int(x2 * cols)] = 255
+    cut = cut_out_person(image, box)
+    assert cut.any(axis=2).sum() == image.any(axis=2).sum()  # nothing of the person is cut off
+    assert (
+        cut.shape[1] / cut.shape[0] >= 0.9 * PICTURE_ASPECT
+    )  # a page that fills its picture shows head and feet
 
 
 def test_an_actor_is_cut_out_with_a_margin_and_made_small():

@@ -14,6 +14,7 @@ import torch
 from mule.api.memories import model_fingerprint, remember_run
 from mule.core.errors import TooFewActors
 from mule.core.files import sha256_of
+from mule.core.progress import counted
 from mule.core.settings import Experiment, StageData
 from mule.inference.flagged import WITHOUT_MEMORY
 from mule.inference.outputs import SideOutputs
@@ -34,11 +35,12 @@ from mule.watching.engine.bundle import (
     BundleContents,
     BundleError,
     HeldOutOutputs,
+    own_detector_name,
     write_bundle,
 )
 from mule.watching.engine.judging import NO_TRACK, usual_of
 from mule.watching.engine.seen import SeenModel
-from mule.watching.thumbnails import cut_out, png_bytes
+from mule.watching.thumbnails import cut_out_person, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
 
@@ -55,6 +57,8 @@ class BundlePlan:
     """Share of the memory's entries to keep; 0.1 loses little."""
     has_pictures: bool = False
     """Whether to keep a small picture of every remembered actor."""
+    detector: Path | None = None
+    """A detector to put in, for watching; by default the bundle names one."""
 
 
 def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Bundle:
@@ -76,7 +80,7 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
         card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)).model_copy(
             update={"decides_by": _decides_by(seen, remembered)}
         ),
-        contents=BundleContents(held_out, remembered, pictures, seen),
+        contents=BundleContents(held_out, remembered, pictures, seen, plan.detector),
     )
 
 
@@ -155,8 +159,14 @@ def _card(plan: BundlePlan, experiment: Experiment, val: SideOutputs, *, num_hel
             "num_held_out_actors": float(num_held_out),
             "num_validation_actors": float(val.num_actors),
         },
-        detector=SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR,
+        detector=_detector_name(plan, experiment),
     )
+
+
+def _detector_name(plan: BundlePlan, experiment: Experiment) -> str:
+    if plan.detector is not None:
+        return own_detector_name(plan.detector)
+    return SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR
 
 
 def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment) -> Mapping[str, bytes]:
@@ -164,14 +174,13 @@ def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment
     places = remembered.memory.places
     position = {(clip.video, clip.key_time_s): at for at, clip in enumerate(train.clip_names)}
     pictures: dict[str, bytes] = {}
-    for video, time_s, box in zip(
-        places.videos(), places.time_s.tolist(), places.boxes_xyxy_unit.tolist(), strict=True
-    ):
+    rows = zip(places.videos(), places.time_s.tolist(), places.boxes_xyxy_unit.tolist(), strict=True)
+    for video, time_s, box in counted(list(rows), "cutting out pictures"):
         at = position.get((video, time_s))
         if at is None:  # an actor of a whole video has no key frame
             continue
         x1, y1, x2, y2 = box
         image = key_frame(experiment, TRAIN, (at, train.clip_names[at]))
         name = thumbnail_name(video, time_s, (x1, y1, x2, y2))
-        pictures[name] = png_bytes(cut_out(image, (x1, y1, x2, y2)))
+        pictures[name] = png_bytes(cut_out_person(image, (x1, y1, x2, y2)))
     return pictures

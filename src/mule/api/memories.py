@@ -1,19 +1,25 @@
 """The memory of a trained run: build it from the run's own actors, and find examples for it in a table."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mule.api.own_people import people_with_boxes, require_readable
 from mule.core.errors import RangeError
+from mule.data.table.reading import read_actor_table
+from mule.data.table.writing import write_actor_table
 from mule.inference.remembering import remembered_of
 from mule.inference.running import OutputsOf, weights_digest
 from mule.inference.sides import TRAIN, VAL
-from mule.inference.table_actors import seen_in_table
+from mule.inference.table_actors import seen_in_table, videos_beside
 from mule.memory.building import SeenActors, known_among, left_out_sentence, usable_among
 from mule.memory.taught import Remembered
 from mule.training.data import Noted
 from mule.training.run_folder import experiment_of
-from mule.watching.engine.bundle import BUILTIN, builtin_folder
+from mule.watching.engine.bundle import BUILTIN, builtin_folder, is_own_detector
+from mule.watching.engine.bundle_card import BUNDLE, read_bundle_card
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ def exemplars_in_table(
 
     Rows that do not do the action are ignored. Rows from videos of held-out actors are left out, with a note.
     """
-    actors = seen_in_table(run_dir, examples.table, examples.videos, settings=examples.settings, doing=action)
+    with _with_people(run_dir, examples, noted) as found:
+        actors = seen_in_table(run_dir, found.table, found.videos, settings=examples.settings, doing=action)
     _note_left_out(remembered, actors.actors.places.videos(), noted)
     return usable_among(actors.at_known(remembered), remembered.held_out, source=examples.table)
 
@@ -63,10 +70,32 @@ def known_in_table(
     run_dir: Path, remembered: Remembered, examples: Examples, *, noted: Noted = lambda _: None
 ) -> SeenActors:
     """Return the actors of a table that do a remembered action; a note says who cannot be added to the memory."""
-    actors = seen_in_table(run_dir, examples.table, examples.videos, settings=examples.settings)
+    with _with_people(run_dir, examples, noted) as found:
+        actors = seen_in_table(run_dir, found.table, found.videos, settings=examples.settings)
     known = known_among(actors.at_known(remembered), remembered.memory, source=examples.table)
     _note_left_out(remembered, known.places.videos(), noted)
     return known
+
+
+@contextmanager
+def _with_people(run_dir: Path, examples: Examples, noted: Noted) -> Generator[Examples]:
+    """Yield the examples with a box in every row: where a bundle's table has none, its detector finds the people."""
+    table = read_actor_table(examples.table)
+    if table.has_box.all() or not (run_dir / BUNDLE).is_file():
+        yield examples
+        return
+    folder = examples.videos or videos_beside(examples.table)
+    card = read_bundle_card(run_dir)
+    detector = str(run_dir / card.detector) if is_own_detector(card.detector) else card.detector
+    with tempfile.TemporaryDirectory() as scratch:
+        boxed = Path(scratch) / examples.table.with_suffix(".csv").name
+        found = people_with_boxes(
+            table, require_readable(table, folder), detector=detector, partial=Path(scratch) / "partial"
+        )
+        for sentence in found.sentences:
+            noted(sentence)
+        write_actor_table(found.actors, boxed)
+        yield replace(examples, table=boxed, videos=folder)
 
 
 def _note_left_out(remembered: Remembered, videos: Sequence[str], noted: Noted) -> None:

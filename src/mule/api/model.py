@@ -93,6 +93,7 @@ class Model:
         test_share: float = 0.15,
         seed: int = 0,
         settings: Sequence[str] = (),
+        detector: str | Path | None = None,
         listener: Listener | None = None,
     ) -> "Model":
         """Train a model on your own videos: split the table, train, remember and calibrate.
@@ -101,10 +102,12 @@ class Model:
         interrupted training continues from there. `mule evaluate run OUT.training/run` measures the result.
 
         Args:
-            table: people and their actions, .csv or .parquet (see docs/QUICKSTART.md).
+            table: people and their actions, .csv or .parquet (see docs/QUICKSTART.md). Rows without a box get those of
+                the people that the detector finds; rows without a time stand for the whole clip.
             videos: the folder of the videos.
             out: the folder of the model to make; it must not exist yet.
-            weights: file of the backbone's weights; by default the one that `mule weights pull` fetched.
+            weights: file of the backbone's weights, or a name of `mule weights list` (its beginning will do, such as
+                `i3d`), which is downloaded if need be. By default those of the backbone.
             backbone: a backbone of `mule weights list`, whose weights stay as they are, or `tiny`, trained
                 from scratch.
             novel: actions to hold out of training, to measure how well the model notices them. By default it
@@ -114,6 +117,7 @@ class Model:
             test_share: share of the people to test on.
             seed: random seed of the split.
             settings: settings of the experiment, such as `training.epochs=40`.
+            detector: file or name of the detector that finds people, also when the model watches.
             listener: receives progress; by default nothing is printed.
 
         Raises:
@@ -123,7 +127,7 @@ class Model:
             Path(table),
             Path(videos),
             Path(out),
-            weights=None if weights is None else Path(weights),
+            weights=weights,
             backbone=backbone,
             novel=tuple(novel),
             groups=dict(groups or {}),
@@ -131,6 +135,7 @@ class Model:
             test_share=test_share,
             seed=seed,
             settings=tuple(settings),
+            detector=None if detector is None else str(detector),
         )
         return cls(train_on_own_videos(plan, listener=listener))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mule.cli.memory import SettingsOption
-from mule.cli.printing import noted
+from mule.cli.printing import require_folders, said_once, steps_shown
 
 if TYPE_CHECKING:
     from mule.watching.engine.bundle import Bundle
@@ -46,6 +46,7 @@ def bundle(
     Networks with two outputs per action have no memory; their novelty rests
     on the network's evidence alone.
     """
+    require_folders(run_dir, what="the folder of a run")
     from mule.api.bundling import BundlePlan, make_bundle
 
     plan = BundlePlan(
@@ -56,10 +57,13 @@ def bundle(
         memory_share=share,
         has_pictures=pictures,
     )
-    _print(make_bundle(plan, settings or [], noted=noted))
+    with steps_shown():
+        model = make_bundle(plan, settings or [], noted=said_once())
+    print_bundle(model)
 
 
-def _print(model: "Bundle") -> None:
+def print_bundle(model: "Bundle") -> None:
+    """Say what a new model knows, what decides and how it is used."""
     remembered = model.judge.remembered
     size_mb = sum(path.stat().st_size for path in model.folder.rglob("*") if path.is_file()) / 1e6
     typer.echo(

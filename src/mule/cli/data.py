@@ -81,12 +81,17 @@ def check_table(
     if report.num_problems or actors is None:
         typer.echo(f"{report.num_problems} problem{'s' * (report.num_problems != 1)}.", err=True)
         raise typer.Exit(2)
-    _print_counts(table, actors, named.probed)
-    if leave_out_missing is not None:
-        from mule.data.convert.origin import keep_origin
+    if leave_out_missing is None:
+        _print_counts(table, actors, named.probed)
+        return
+    from mule.data.convert.origin import keep_origin
 
-        _write_kept(actors, named.left_out, leave_out_missing)
-        keep_origin(table, leave_out_missing)
+    told = _write_kept(actors, named.left_out, leave_out_missing)
+    keep_origin(table, leave_out_missing)
+    _print_counts(
+        table, actors, named.probed
+    )  # printed last: a pipe that closes early must not lose the table
+    typer.echo("\n".join(told))
 
 
 @app.command()
@@ -221,6 +226,7 @@ def _print_objects(path: Path, things: "ObjectTable | None", actor_videos: Seque
 
 def _print_counts(path: Path, actors: "ActorTable", probed: "ProbedVideos | None") -> None:
     """Print warnings and the counts of a table without problems."""
+    from mule.data.table.stats import training_needs
     from mule.data.table.table import likely_misspellings
 
     num_rows = dict(zip(actors.classes, actors.labels.sum(axis=0).tolist(), strict=True))
@@ -232,23 +238,23 @@ def _print_counts(path: Path, actors: "ActorTable", probed: "ProbedVideos | None
         text += f", {sum(lengths) / 3600:.2f} hours"
         if len(lengths) < len(probed.readable):
             text += f" ({len(probed.readable) - len(lengths)} videos do not state their length)"
-    typer.echo(text)
+    typer.echo("\n".join([text, *training_needs(actors)]))
 
 
-def _write_kept(actors: "ActorTable", left_out: Mapping[str, str], kept: Path) -> None:
+def _write_kept(actors: "ActorTable", left_out: Mapping[str, str], kept: Path) -> list[str]:
+    """Write the rows of the videos that can be used; return what was left out."""
     import numpy as np
 
     from mule.data.table.writing import write_actor_table
 
-    for name, reason in left_out.items():
-        typer.echo(f"left out: {name}: {reason}")
     is_kept = np.array([video not in left_out for video in actors.videos], dtype=bool)[actors.video_index]
     if not is_kept.any():
         raise AnnotationError(f"{kept}: a table must hold rows; all {len(actors)} are of videos left out.")
     write_actor_table(actors.at(is_kept), kept)
-    typer.echo(
-        f"left out {int((~is_kept).sum())} rows of {len(left_out)} videos; wrote {int(is_kept.sum())} rows to {kept}"
-    )
+    return [
+        *(f"left out: {name}: {reason}" for name, reason in left_out.items()),
+        f"left out {int((~is_kept).sum())} rows of {len(left_out)} videos; wrote {int(is_kept.sum())} rows to {kept}",
+    ]
 
 
 def _histogram(title: str, unit: str, histogram: Mapping[int, int], mean: float) -> Text:

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mule.cli.printing import noted, require_folders
+from mule.cli.printing import noted, require_folders, said_once, steps_shown
 
 if TYPE_CHECKING:
-    from mule.inference.flagged import Flagged
+    from mule.core.settings import Experiment
+    from mule.inference.flagged import Flagged, FlaggedByAction
+    from mule.inference.judging import Judging
     from mule.inference.results import ScoreResult, SideResult
 
 ALL = "all"
@@ -56,10 +58,12 @@ def evaluate_run(
         typer.Option(
             "--score",
             metavar="NAME|all",
-            help="Novelty score to show, or all. Repeatable. Default: the one `mule watch` decides by, the paper's, "
-            "and the best-known others.",
+            help="Novelty score to show, or all. Repeatable. Default: the one that decides in `mule watch`.",
         ),
     ] = None,
+    all_scores: Annotated[
+        bool, typer.Option("--all-scores", help="Show every measure of every novelty score, for research.")
+    ] = False,
     settings: DataSettingsOption = None,
     test_clips: TestClipsOption = None,
     resamples: ClipResamplesOption = 1000,
@@ -88,8 +92,8 @@ def evaluate_run(
 ) -> None:
     """Evaluate a trained run: who is flagged as novel, and every measure.
 
-    The report begins with the people that the run would flag in practice; closed-set mAP and the open-set measures of each
-    novelty score follow. Results are kept in RUN_DIR/results and reused until weights or data change. --by track fuses
+    The report says what the run would do in practice: how many known and novel people it flags, for each action, and how well
+    it recognises known actions. --all-scores adds the measures of every novelty score. Results are kept in RUN_DIR/results and reused until weights or data change. --by track fuses
     the evidence of all looks at a person; other scores get the mean of their inputs. --split reads only that part of the
     data and what a score is fitted on. Shares flagged need validation, so `--split test --score PE` leaves them out.
     """
@@ -99,7 +103,7 @@ def evaluate_run(
     from mule.inference.sides import sides_under_test
     from mule.training.run_folder import experiment_of
 
-    shows_all = ALL in (scores or ())
+    shows_all = all_scores or ALL in (scores or ())
     named = tuple(name for name in scores or () if name != ALL)
     experiment = experiment_of(run_dir, settings or [])
     judging = Judging(
@@ -119,25 +123,43 @@ def evaluate_run(
             by_looks = judge_looks(run_dir, experiment, side, looks=looks, judging=judging, noted=noted)
             looks_table(side, by_looks)
         return
-    results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=noted)
-    from mule.inference.flagged import actions_left_out, flagged_in_run, headline_scores
-
-    left_out = actions_left_out(experiment)
-    tests = sides_under_test(experiment)
-    side_of = {judging.name_of(side): side for side in ("train", "val", *tests)}
+    with steps_shown():
+        results = judge_run(run_dir, experiment, sides=splits or (), judging=judging, noted=said_once())
+    side_of = {judging.name_of(side): side for side in ("train", "val", *sides_under_test(experiment))}
     for name, result in results.items():
-        side, score = side_of[name], _first_score(result)
-        if score is not None:
-            counts = flagged_in_run(run_dir, side, result, score, judging=judging)
-            _print_flagged(name, result, score, counts)
-        for line in _protocol(result):
-            _say(line)
-        if side in tests and left_out:
-            _say(
-                f"Not tested, because the split keeps them for choosing between models: {', '.join(left_out)}."
-            )
-        _print_table(name, result, tuple(result.scores) if shows_all or named else headline_scores(result))
+        run = _Run(run_dir, side_of[name], experiment, judging)
+        _print_practice(run, name, result, shows_scores=shows_all or bool(named))
     _print_left_out(results, names=None if shows_all or named else ())
+
+
+class _Run(NamedTuple):
+    """A side of a run, and how it was judged."""
+
+    folder: Path
+    side: str
+    experiment: "Experiment"
+    judging: "Judging"
+
+
+def _print_practice(run: _Run, name: str, result: "SideResult", *, shows_scores: bool) -> None:
+    """Print what the run would do to the people of a side; then its scores, or the one that decides."""
+    from mule.inference.flagged import actions_left_out, flagged_in_run, novel_actions
+    from mule.inference.sides import sides_under_test
+
+    score, is_test = _first_score(result), run.side in sides_under_test(run.experiment)
+    if score is not None:
+        _print_flagged(name, result, score)
+        counts = flagged_in_run(run.folder, run.side, result, score, judging=run.judging)
+        _print_actions(result, counts, novel_actions(run.experiment) if is_test else ())
+    for line in _protocol(result):
+        _say(line)
+    left_out = actions_left_out(run.experiment) if is_test else ()
+    if left_out:
+        _say(f"Not tested, because the split keeps them for choosing between models: {', '.join(left_out)}.")
+    if shows_scores:
+        _print_table(name, result, tuple(result.scores))
+    elif score is not None:
+        _say(_measured(result, score))
 
 
 def print_results(results: "Mapping[str, SideResult]") -> None:
@@ -167,7 +189,7 @@ def _protocol(result: "SideResult") -> list[str]:
     ]
 
 
-def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping[str, Flagged]") -> None:
+def _print_flagged(name: str, result: "SideResult", score: str) -> None:
     from mule.inference.flagged import deciding_score
 
     shares = {"known": result.scores[score].known_flagged, "novel": result.scores[score].novel_flagged}
@@ -179,11 +201,40 @@ def _print_flagged(name: str, result: "SideResult", score: str, counts: "Mapping
         by += ", the score `mule watch` decides by"
     Console().print()
     _say(f"{name}: {flagged.replace('%', ' %')} people would be flagged as novel ({by}).", style="bold")
-    if counts:
-        each = ", ".join(
-            f"{action} {count.num_flagged} of {count.num_people}" for action, count in counts.items()
-        )
-        _say(f"Flagged by novel action: {each}.")
+
+
+def _print_actions(result: "SideResult", counts: "FlaggedByAction", expected: Sequence[str]) -> None:
+    """Print each action: who does it, who is flagged, and how well it is recognised; no action is left out silently."""
+    if not (counts.known or counts.novel):
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("action", overflow="fold")
+    for title in ("people", "flagged", "recognised (AP)"):
+        table.add_column(title, justify="right")
+    for name, precision in result.mean_ap_by_class.items():
+        recognised = "–" if precision is None else f"{precision:.2f}"
+        table.add_row(Text(name), *_people(counts.known.get(name)), recognised)
+    for name in dict.fromkeys((*counts.novel, *expected)):
+        table.add_row(Text(f"{name} (novel)"), *_people(counts.novel.get(name)), "")
+    Console().print(table)
+    absent = [name for name in expected if name not in counts.novel]
+    if absent:
+        _say(f"Not tested, because nobody in this part does them alone: {', '.join(absent)}.")
+
+
+def _people(count: "Flagged | None") -> tuple[str, str]:
+    return ("0", "–") if count is None else (str(count.num_people), str(count.num_flagged))
+
+
+def _measured(result: "SideResult", score: str) -> str:
+    """How well known actions are recognised and, if there are both kinds, how well the score tells them apart."""
+    from mule.evaluation.open_set import OpenSetMeasures
+
+    measures = result.scores[score].measures
+    recognised = f"Known actions are recognised with a mean AP of {result.mean_ap:.4f}"
+    if not isinstance(measures, OpenSetMeasures):
+        return f"{recognised}; novelty is not measured ({measures.undefined})."
+    return f"{recognised}; {score} tells novel people from known ones with an AUROC of {measures.auroc:.4f} (0.5 is chance)."
 
 
 def _print_table(name: str, result: "SideResult", scores: Sequence[str]) -> None:
@@ -239,7 +290,8 @@ def _print_left_out(results: "Mapping[str, SideResult]", *, names: Sequence[str]
             console.print(Text(f"left out: {name} ({reason})"), soft_wrap=True)
     if names is not None:
         num_more = len(first.scores) + len(first.left_out)
-        console.print(Text(f"--score all shows all {num_more} scores, and why some could not be computed."))
+        console.print(Text(f"--all-scores shows all {num_more} scores, and why some could not be computed."))
+        return
     console.print(Text(LEGEND, style="dim"))
     console.print(Text(first.convention, style="dim"))
 

@@ -2,10 +2,12 @@
 
 import shlex
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import progress as rich_progress
@@ -14,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mule.core.errors import FileError
+from mule.core.progress import hearing
 
 if TYPE_CHECKING:  # these take seconds to import, and `mule --help` must be quick
     from mule.evaluation.open_set import MeanApResult, OpenSetMeasures, OpenSetResult, UndefinedMeasures
@@ -76,6 +79,18 @@ def noted(sentence: str) -> None:
     Console(stderr=True).print(Text(sentence), soft_wrap=True)
 
 
+def said_once() -> Callable[[str], None]:
+    """Return what notes a sentence the first time it comes."""
+    said: set[str] = set()
+
+    def note(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            noted(sentence)
+
+    return note
+
+
 def command_shown() -> str:
     """Return the command line of this process as a results page shows it."""
     shown = map(without_place, sys.argv[1:])
@@ -89,10 +104,54 @@ def without_place(argument: str) -> str:
     return f"{key}{is_setting}…/{path.name}" if path.is_absolute() else argument
 
 
-def progress_bar(*columns: rich_progress.ProgressColumn) -> rich_progress.Progress:
-    """Return a progress bar on a terminal, removed at the end; it is silent elsewhere."""
-    console = Console(stderr=True)
-    return rich_progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+FIRST_LINE_S, NEXT_LINE_S = 2.0, 10.0
+"""Without a terminal a step that lasts longer is told in lines: the first after this time, the next ones this far apart."""
+_MINUTE_S, _HOUR_S = 60, 3600
+
+
+class ProgressShown(rich_progress.Progress):
+    """Bars with the time left on a terminal, removed at the end; elsewhere now and then a line on stderr."""
+
+    def __init__(self, *columns: str | rich_progress.ProgressColumn) -> None:
+        console = Console(stderr=True)
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._is_told = not console.is_terminal
+        self._told_at: dict[rich_progress.TaskID, float] = {}
+
+    def update(self, task_id: rich_progress.TaskID, **changes: Any) -> None:  # noqa: ANN401 - the arguments are rich's
+        """Change a step; tell it in a line if there is no bar and the last line is old enough."""
+        super().update(task_id, **changes)
+        if self._is_told:
+            self._tell(self._tasks[task_id])
+
+    def _tell(self, task: rich_progress.Task) -> None:
+        now = time.monotonic()
+        told_at = self._told_at.setdefault(task.id, now + FIRST_LINE_S - NEXT_LINE_S)
+        if now - told_at < NEXT_LINE_S or not task.completed or task.finished:
+            return
+        self._told_at[task.id] = now
+        self.console.print(Text(progress_line(task)), soft_wrap=True)
+
+
+def progress_line(task: rich_progress.Task) -> str:
+    """Return how far a step is and how long it will still take."""
+    done = f"{task.completed:.10g}" if task.total is None else f"{task.completed:.10g} of {task.total:.10g}"
+    words = [f"{task.description}: {done}", task.fields.get("status") or ""]
+    left_s = task.time_remaining
+    if left_s is None and task.remaining is not None and task.elapsed and task.completed:
+        left_s = task.elapsed * task.remaining / task.completed
+    return ", ".join(filter(None, [*words, "" if left_s is None else f"{_duration(left_s)} left"]))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _MINUTE_S:.0f} min" if seconds < _HOUR_S else f"{seconds / _HOUR_S:.1f} h"
+
+
+def progress_bar(*columns: rich_progress.ProgressColumn) -> ProgressShown:
+    """Return a progress bar on a terminal, removed at the end; elsewhere it is told in lines."""
+    return ProgressShown(*columns)
 
 
 class CountBar:
@@ -112,6 +171,32 @@ class CountBar:
     def __call__(self, num_done: int, num_expected: int) -> None:
         """Show that `num_done` of `num_expected` are done."""
         self._progress.update(self._task, completed=num_done, total=num_expected)
+
+
+@contextmanager
+def steps_shown() -> Generator[ProgressShown]:
+    """Show every step that rooms count (`mule.core.progress`), each under its name, for the length of the context."""
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(),
+        rich_progress.TextColumn("{task.fields[status]}", markup=False),
+    )
+    with progress_bar(*columns) as shown:
+        tasks: dict[str, rich_progress.TaskID] = {}
+
+        def hears(step: str, num_done: int, num_all: int, status: str) -> None:
+            if num_done >= num_all:
+                if step in tasks:
+                    shown.remove_task(tasks.pop(step))
+                return
+            if step not in tasks:
+                tasks[step] = shown.add_task(step, total=num_all, status="")
+            shown.update(tasks[step], completed=num_done, total=num_all, status=status)
+
+        with hearing(hears):
+            yield shown
 
 
 def sheet_table(sheet: "Sheet", title: str) -> Table:

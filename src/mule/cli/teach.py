@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mule.cli.memory import SettingsOption, VideosOption
-from mule.cli.printing import noted
+from mule.cli.printing import noted, require_files, steps_shown
 
 
 def teach(
@@ -36,9 +36,13 @@ def teach(
     The model then recognises the action, no longer calls it novel, and
     forgets nothing else. It must have a memory (`mule bundle` makes one).
 
+    A table needs the columns video and actions; where it has no boxes, the
+    model's detector finds the people.
+
     Rows of the table that do not do the action are ignored, as are rows from
     videos that held-out actors are from.
     """
+    require_files(examples, what="a table of examples")
     from mule.api.memories import Examples, exemplars_in_table, model_fingerprint
     from mule.core.locks import only_writer
     from mule.memory.files import naming, place_to_write, read_memory, write_memory
@@ -53,7 +57,8 @@ def teach(
         with naming(file):
             require_new(remembered, class_name)
         table = Examples(examples, videos, settings or [])
-        exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=noted)
+        with steps_shown():
+            exemplars = exemplars_in_table(run_dir, remembered, class_name, table, noted=noted)
         with naming(file):
             taught = teach_action(remembered, exemplars, class_name=class_name)
         write_memory(place, taught)

@@ -28,6 +28,9 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "_rm", "_riv
 FASTER_RCNN_HEAD = "roi_heads."
 """Beginning of tensor names that only torchvision's detectors have."""
 
+BOXES = (".csv", ".parquet", ".json")
+"""Suffixes of files of boxes."""
+
 FolderOption = Annotated[
     Path | None,
     typer.Option(
@@ -86,7 +89,10 @@ def pull_weights(
 
 @app.command("check")
 def check_weights(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights in any supported format.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Weights in any supported format, or whatever --detector takes."),
+    ],
     card: Annotated[
         str | None, typer.Option(metavar="NAME", help="The card the file must match. Default: any.")
     ] = None,
@@ -96,6 +102,7 @@ def check_weights(
     A card describes a published file: its network, input and tensors (`mule weights list NAME`). No code in the file is
     executed.
     """
+    file = _named_detector(file)
     require_files(file)
     from mule.core.files import sha256_of
     from mule.detection.cards import DetectorCard
@@ -112,12 +119,7 @@ def check_weights(
     detector = wanted if isinstance(wanted, DetectorCard) else _detector_with(sha256)
     if detector is not None:
         _print_detector(file, sha256, f"{detector.name}, as published")
-    elif file.suffix == ".onnx":
-        _require_yolox(file, sha256)
-        _print_detector(
-            file, sha256, "no card: the checksum is not a published one, but --detector accepts it"
-        )
-    else:
+    elif not _is_other_detector(file, sha256):
         checkpoint = read_checkpoint(file)
         if wanted is None and any(name.startswith(FASTER_RCNN_HEAD) for name in checkpoint.tensors):
             kind = faster_rcnn_kind(checkpoint.tensors)
@@ -206,6 +208,53 @@ def _require_yolox(file: Path, sha256: str) -> None:
         raise WeightsError(
             f"{file}: must be a YOLOX detector; no card has its checksum {sha256}, and it does not run: {error}"
         ) from None
+
+
+def _named_detector(file: Path) -> Path:
+    """Return the file of a name without suffix, as `mule data detect` takes it."""
+    if file.exists() or file.suffix or file.parent != Path():
+        return file
+    from mule.detection.named import detector_place
+
+    return detector_place(str(file))
+
+
+def _is_other_detector(file: Path, sha256: str) -> bool:
+    """Whether `mule data detect` accepts a file without a card, which is then printed; Faster R-CNN is told by its tensors."""
+    if file.suffix.lower() in BOXES:
+        _print_boxes(file, sha256)
+        return True
+    if file.suffix == ".onnx":
+        _require_yolox(file, sha256)
+        _print_detector(
+            file, sha256, "no card: the checksum is not a published one, but --detector accepts it"
+        )
+        return True
+    if file.suffix == ".safetensors" and _is_centre_detector(file):
+        _print_detector(file, sha256, "no card: a centre detector, which --detector accepts")
+        return True
+    return False
+
+
+def _is_centre_detector(file: Path) -> bool:
+    from mule.detection.centres import read_centre_detector
+
+    try:
+        read_centre_detector(file)
+    except MuleError:
+        return False
+    return True
+
+
+def _print_boxes(file: Path, sha256: str) -> None:
+    """A file of boxes stands in for a detector."""
+    from mule.data.convert.detecting import read_boxes
+
+    boxes = read_boxes(file)
+    typer.echo(
+        f"{file}: boxes instead of a detector\n  sha256   {sha256}\n  boxes    {len(boxes)} in {len(boxes.videos)} videos, "
+        "which --detector accepts"
+    )
 
 
 def _print_facts(checkpoint: "WeightFile", sha256: str) -> None:

@@ -13,7 +13,6 @@ from mule.data.split.splits import read_split
 from mule.data.table.reading import read_actor_table
 from mule.inference.judging import Judging
 from mule.inference.results import ResultError, SideResult, kept_outputs, read_novelties
-from mule.inference.score_rules import PAPER_SCORES
 from mule.inference.seen import SEEN_SCORE
 from mule.inference.sides import ActorTruth
 from mule.novelty.combining import DECIDING_SCORE
@@ -21,19 +20,6 @@ from mule.training.data import root_of
 
 WITHOUT_MEMORY = "PE of log"
 """The score of `mule watch` for networks that have no memory."""
-BEST_KNOWN = (
-    "vacuity",
-    "max-softmax",
-    "max-logit",
-    "joint-energy",
-    "odin",
-    "openmax",
-    "mahalanobis",
-    "knn",
-    "vim",
-    "whole-memory",
-)
-"""Scores that readers look for beside the paper's."""
 
 
 class Flagged(NamedTuple):
@@ -41,6 +27,13 @@ class Flagged(NamedTuple):
 
     num_flagged: int
     num_people: int
+
+
+class FlaggedByAction(NamedTuple):
+    """The flagged people who do each action: known people by taught action, novel people by novel action."""
+
+    known: Mapping[str, Flagged]
+    novel: Mapping[str, Flagged]
 
 
 def deciding_score(result: SideResult) -> str | None:
@@ -51,33 +44,25 @@ def deciding_score(result: SideResult) -> str | None:
     return name if name in result.scores else None
 
 
-def headline_scores(result: SideResult) -> tuple[str, ...]:
-    """Return the scores to show first: the one that decides, the paper's, and the best-known rivals.
-
-    Without novel people only the first can be compared with its promise, so it is shown alone.
-    """
-    names = dict.fromkeys((deciding_score(result), *PAPER_SCORES, *BEST_KNOWN))
-    there = tuple(name for name in names if name is not None and name in result.scores)
-    return there if result.num_novel else there[:1]
-
-
 def flagged_by_action(
     truth: ActorTruth, novelty: Float[np.ndarray, " actors"], threshold: float, *, taught: Sequence[str]
-) -> dict[str, Flagged]:
-    """Count, for each action not taught, the novel people above the threshold; who does two counts for both."""
+) -> FlaggedByAction:
+    """Count the people above the threshold for each action; who does two counts for both."""
     is_flagged = novelty > threshold
-    counts: dict[str, Flagged] = {}
+    known: dict[str, Flagged] = {}
+    novel: dict[str, Flagged] = {}
     for name, does in zip(truth.classes, truth.labels.T, strict=True):
-        doing = does & truth.is_novel
-        if name not in taught and doing.any():
+        doing = does & (~truth.is_novel if name in taught else truth.is_novel)
+        if doing.any():
+            counts = known if name in taught else novel
             counts[name] = Flagged(int(np.count_nonzero(is_flagged & doing)), int(np.count_nonzero(doing)))
-    return counts
+    return FlaggedByAction(known, novel)
 
 
 def flagged_in_run(
     run_dir: Path, side: str, result: SideResult, score: str, *, judging: Judging
-) -> Mapping[str, Flagged]:
-    """Count the flagged people of a judged side of a run by novel action; none without a threshold or without its outputs.
+) -> FlaggedByAction:
+    """Count the flagged people of a judged side of a run by action; none without a threshold or without its outputs.
 
     Args:
         run_dir: the folder of the run.
@@ -88,13 +73,22 @@ def flagged_in_run(
     """
     threshold = result.scores[score].threshold
     if threshold is None:
-        return {}
+        return FlaggedByAction({}, {})
     try:
         outputs = judging.rows_of(kept_outputs(run_dir, side))
         novelty = read_novelties(run_dir, judging.name_of(side))[score]
     except ResultError:
-        return {}
+        return FlaggedByAction({}, {})
     return flagged_by_action(outputs.truth, novelty, threshold, taught=outputs.classes)
+
+
+def novel_actions(experiment: Experiment) -> tuple[str, ...]:
+    """Return the novel actions of a split table that results are reported on; none where scenes are rendered."""
+    data = experiment.data
+    if not isinstance(data, TableData):
+        return ()
+    left_out = actions_left_out(experiment)
+    return tuple(name for name in read_split(root_of(data) / data.split).classes.z3 if name not in left_out)
 
 
 def actions_left_out(experiment: Experiment) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from mule.core.errors import MuleError, NotFinite
 from mule.core.locks import only_writer
+from mule.core.progress import counted
 from mule.core.settings import Experiment, TableData
 from mule.data.convert.origin import read_origin
 from mule.evaluation.class_figures import novelty_percentiles, reliability
@@ -227,7 +228,7 @@ def yardstick_of(rules: Sequence[ScoreRule], train: SideOutputs | None, val: Sid
     """
     fitted: list[FittedRule] = []
     left_out: dict[str, str] = {}
-    for rule in rules:
+    for rule in counted(rules, "fitting scores"):
         try:
             _fit(rule, train, val)
             known = None if val is None else ranks(rule, val.deciding)  # or all that a rule was calibrated on
@@ -298,7 +299,7 @@ def judged(
         )
     scores: dict[str, ScoreResult] = {}
     left_out, novelties = dict(yardstick.left_out), dict[str, Float[np.ndarray, " actors"]]()
-    for each in yardstick.fitted:
+    for each in counted(yardstick.fitted, "judging by every score"):
         try:
             novelties[each.rule.name] = novelty = ranks(each.rule, outputs.deciding)
         except MuleError as error:

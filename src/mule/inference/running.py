@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
 from mule.core.processes import own_device
+from mule.core.progress import advance
 from mule.core.records import Evidence
 from mule.core.settings import Experiment, LabelsOf
 from mule.data.batches.batches import ActorBatch
@@ -102,7 +103,7 @@ class OutputsOf:
         outputs = read_side_outputs(self.run_dir, side, key=key) or self._with_more_passes(side, key)
         if outputs is None:
             run = load_run(self.run_dir, device=own_device())._replace(experiment=self.experiment)
-            noted(f"running {self.run_dir.name} on the {side} set")
+            noted(f"network outputs on the {side} set: computed now, kept in {self.run_dir / 'outputs'}")
             batches = read_side(self.experiment, side, test_clips=self.test_clips, noted=noted)
             outputs = outputs_of(run, batches, dropout_passes=self.dropout_passes)
             write_side_outputs(outputs, self.run_dir, side, key=key)
@@ -164,6 +165,7 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
     memory = None if span is None else side_memory(model, span, side.batches, device=run.device)
     with evaluating(model):
         for number, read in enumerate(side.batches):
+            advance(f"running the network on the {side.name} set", number, side.batches.sampler.num_batches)
             batch = read.to(run.device, non_blocking=True)
             boxes = scene_boxes(batch) if memory is None else boxes_beside(batch, memory)
             maps = [model.backbone(each) for each in batch.pixels]
@@ -175,6 +177,7 @@ def outputs_of(run: LoadedRun, side: SideBatches, *, dropout_passes: int, seed: 
                 part = part._replace(dropped=torch.stack(logits).cpu())
             parts.append(part)
             names += batch.clip_names
+    advance(f"running the network on the {side.name} set", 1, 1)
     parts = [part for part in parts if len(part.rows)]
     if not parts:
         raise RangeError(f"the {side.name} set must have actors; it has none.")

@@ -10,7 +10,7 @@ that look like those it judges.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from mule.core.errors import RangeError
 from mule.core.files import sha256_while_unchanged
 from mule.core.settings import Experiment, StageData, TableData
-from mule.data.batches.batches import ActorBatch, ClipSampler
+from mule.data.batches.batches import ClipSampler
 from mule.data.batches.loading import ClipLoader, ReadAhead, SkipRule
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
 from mule.data.batches.video_clips import ClipObjects, VideoClips
@@ -49,6 +49,7 @@ from mule.training.data import (
 from mule.training.kept_maps import KeptBatches, kept_table
 from mule.training.maps import keep_features, kept_features
 from mule.training.side_boxes import persons_of_videos
+from mule.training.step import Batches
 from mule.video.reading import frames_at, video_facts
 
 TRAIN, VAL = "train", "val"
@@ -85,7 +86,7 @@ class SideBatches:
     """One side: batches in the order of its clips, and the truth about their actors."""
 
     name: str
-    batches: Iterable[ActorBatch]
+    batches: Batches
     rows_of: Callable[[int], RowNumbers]
     """Give the rows of `truth` that belong to the clip at a position."""
     truth: ActorTruth
@@ -206,7 +207,7 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
 
     Args:
         experiments: on tables, equal in everything the maps depend on; their splits may differ.
-        noted: receives a sentence before the computation starts.
+        noted: receives a sentence about what was there and what was computed.
     """
     videos: dict[str, Path] = {}
     first, table = experiments[0], None
@@ -218,8 +219,10 @@ def keep_maps(experiments: Sequence[Experiment], *, noted: Noted) -> None:
             table = sides.table
     if isinstance(first.data, TableData) and table is not None:
         folder = root_of(first.data) / first.data.features
-        noted(f"feature maps of {len(videos)} videos: read from {folder}, or computed now")
-        keep_features(first, first.data, videos, table=table)
+        num_computed = keep_features(first, first.data, videos, table=table)
+        noted(
+            f"feature maps of {len(videos)} videos: {len(videos) - num_computed} read from {folder}, {num_computed} computed now"
+        )
 
 
 def key_frame(
@@ -267,7 +270,13 @@ def _stage_side(experiment: Experiment, rendered: CachedClips, name: str, digest
 
 
 def table_side(
-    experiment: Experiment, rows: ActorRows, *, name: str, classes: Sequence[str], digest: str = ""
+    experiment: Experiment,
+    rows: ActorRows,
+    *,
+    name: str,
+    classes: Sequence[str],
+    digest: str = "",
+    noted: Noted = lambda _: None,
 ) -> SideBatches:
     """Build a side from rows of a table, as the network of the experiment sees them.
 
@@ -280,6 +289,7 @@ def table_side(
         name: what messages call the side.
         classes: the actions the network knows.
         digest: identifies the side in cache keys; empty if nothing is cached.
+        noted: receives a sentence about which maps were there.
     """
     data, actors = experiment.data, rows.actors
     truth = ActorTruth(
@@ -291,7 +301,7 @@ def table_side(
     )
     if experiment.backbone.frozen and isinstance(data, TableData):
         videos = {video: rows.videos[video] for video in sorted(set(actors.video_names))}
-        features = kept_features(experiment, data, videos, table=rows.map_times or actors)
+        features = kept_features(experiment, data, videos, table=rows.map_times or actors, noted=noted)
         clips = kept_table(actors, features, classes=classes, objects=rows.objects)
         batches = KeptBatches(clips, _in_order(len(clips), experiment), num_classes=len(classes))
         inputs = None
@@ -315,8 +325,6 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
     """One side of the split that the experiment names."""
     sides = table_sides(data)
     boxes, is_test = sides.boxes(name), name in TABLE_TESTS
-    if experiment.backbone.frozen:
-        noted(f"feature maps of the {name} side: read from {root_of(data) / data.features}, or computed now")
     rows = ActorRows(
         boxes.actors,
         _test_videos(data, boxes.actors) if is_test else sides.videos,
@@ -328,7 +336,8 @@ def _split_side(experiment: Experiment, data: TableData, name: str, digest: str,
         num_crops=data.test_crops if is_test else None,
         map_times=sides.table,
     )
-    return table_side(experiment, rows, name=name, classes=sides.split.classes.known_train, digest=digest)
+    known = sides.split.classes.known_train
+    return table_side(experiment, rows, name=name, classes=known, digest=digest, noted=noted)
 
 
 def table_actors(name: str, sides: OpenSetSides) -> tuple[ActorTable, Bool[np.ndarray, " rows"]]:

@@ -55,12 +55,17 @@ def seen_in_table(
         settings: where the run's own data lies now, such as `data.root=DIR`.
         doing: only actors that do this action; None takes all.
     """
-    beside = table_file.parent / "videos"
-    videos = videos or (beside if beside.is_dir() else table_file.parent)
+    videos = videos or videos_beside(table_file)
     # without tags, which the split states: a bundle may be far from its data
     outputs = _untagged(run_dir, table_file, videos, experiment_of(run_dir, settings), doing=doing)
     labels = torch.from_numpy(outputs.truth.labels).float()
     return LabelledActors(replace(seen_actors(outputs), labels=labels), outputs.truth.classes)
+
+
+def videos_beside(table_file: Path) -> Path:
+    """Return the folder of a table's videos if none is given: `videos/` beside it, or its own folder."""
+    beside = table_file.parent / "videos"
+    return beside if beside.is_dir() else table_file.parent
 
 
 def outputs_in_table(

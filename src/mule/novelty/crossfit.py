@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.errors import ShapeError, TooFewActors
+from mule.core.progress import counted
 from mule.novelty.calibration import CalibratedNovelty
 from mule.novelty.combining import CombinedScore, folds_of
 from mule.novelty.pretraining import LabelPrototypes
@@ -199,7 +200,7 @@ def parts_without(
     inputs: Inputs, labels: Bool[Tensor, "actors actions"], folds: Int[Tensor, " actors"]
 ) -> Iterator[tuple[int, SeenParts]]:
     """Yield each fold and the parts fitted without it."""
-    for fold in folds[folds != NEVER_LEFT_OUT].unique().tolist():
+    for fold in counted(folds[folds != NEVER_LEFT_OUT].unique().tolist(), "calibrating novelty"):
         is_out = folds != fold
         yield fold, SeenParts.fit({name: each[is_out] for name, each in inputs.items()}, labels[is_out])
 

@@ -10,7 +10,6 @@ every `CHUNK_TIMES` key times of a video, so that an interrupted run loses at mo
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,6 +27,7 @@ from torch import Tensor
 from mule.core.config import ConfigError
 from mule.core.errors import RangeError, VideoError
 from mule.core.files import write_file
+from mule.core.progress import advance
 from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.samples import WHOLE_FRAME, ClipName
 from mule.data.table.table import ActorTable
@@ -41,7 +41,7 @@ from mule.model import inputs_in_map, with_labels
 from mule.novelty.crossfit import CROP, Inputs
 from mule.training.data import Noted, root_of
 from mule.training.kept_maps import map_at
-from mule.training.maps import TOLD_EVERY_S, as_seen, backbone_when_asked, kept_features
+from mule.training.maps import as_seen, backbone_when_asked, kept_features
 from mule.video.clips import clip_windows, exact
 from mule.video.person_crops import CROP_PX, SQUARE_SHARE, cut_squares
 from mule.video.reading import Clip, read_clips, video_facts
@@ -206,9 +206,7 @@ def _kept_pass(
     data = data.model_copy(update={"stride_frames": view.stride * data.stride_frames})
     backbone, folder = backbone_when_asked(experiment, data), root_of(data) / data.features / "seen"
     found: list[dict[str, Tensor]] = []
-    started_s = told_s = time.monotonic()
-    num_computed = 0
-    for number, chunk in enumerate(chunks):
+    for number, chunk in enumerate(chunks, start=1):
         source = video_source(videos[chunk.video])
         key = input_key(backbone, source, view, (chunk.times, chunk.boxes_unit, chunk.clip_index))
         path = (
@@ -219,15 +217,8 @@ def _kept_pass(
         if values is None:
             values = _computed(backbone, source, view, chunk, channels)
             write_file(path, partial(save_file, _whole(values), metadata={"key": key}))
-            num_computed += 1
         found.append(values)
-        now_s = time.monotonic()
-        if now_s - told_s >= TOLD_EVERY_S and num_computed:
-            told_s = now_s
-            left_s = (now_s - started_s) / num_computed * (len(chunks) - number - 1)
-            noted(
-                f"{_in_words(view)}: {number + 1} of {len(chunks)} parts, about {max(1, round(left_s / 60))} min left"
-            )
+        advance(f"looking at people ({_in_words(view)})", number, len(chunks))
     return found
 
 

@@ -1,7 +1,6 @@
 """The maps of a frozen backbone that an experiment is trained on, computed once and kept."""
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -16,13 +15,21 @@ from mule.core.config import ConfigError
 from mule.core.errors import FeatureFileError
 from mule.core.files import sha256_while_unchanged
 from mule.core.processes import is_first, own_device, wait_for_all
+from mule.core.progress import advance
 from mule.core.settings import Experiment, StageData, TableData
 from mule.data.batches.batches import BatchClip, batch_of
 from mule.data.batches.samples import ClipSamples, ClipView
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.features.cache import video_stamp
-from mule.features.extraction import Extraction, Extractor, FrozenBackbone, frozen_backbone, recipe_of
+from mule.features.extraction import (
+    Extraction,
+    ExtractionProgress,
+    Extractor,
+    FrozenBackbone,
+    frozen_backbone,
+    recipe_of,
+)
 from mule.features.feature_files import VideoFeatures, read_features, write_features
 from mule.features.pooling import context_map
 from mule.features.weights.card import WeightCard
@@ -88,7 +95,7 @@ def build_kept_data(
     )
 
 
-TOLD_EVERY_S = 20.0
+MAPS_STEP = "computing feature maps"
 Sides = tuple[list[KeptClip], list[KeptClip], tuple[str, ...], dict[str, str]]
 
 
@@ -156,10 +163,7 @@ def _maps_of(samples: ClipSamples, backbone: nn.Module, view: ClipView) -> list[
 def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
     sides = table_sides(data)
     sides.require_trainable(noted=noted)
-    noted(f"maps of {len(sides.videos)} videos are in {root_of(data) / data.features}, or computed now")
-    features = kept_features(
-        experiment, data, sides.videos, table=sides.table, on_progress=told_now_and_then(noted)
-    )
+    features = kept_features(experiment, data, sides.videos, table=sides.table, noted=noted)
     tables, classes = (sides.train_actors, sides.val_actors), sides.split.classes.known_train
     train, val = (kept_table(table, features, classes=classes, objects=sides.objects) for table in tables)
     return train, val, classes, dict(sides.digests)
@@ -207,29 +211,15 @@ def keep_features(
     return num_computed
 
 
-def told_now_and_then(noted: Noted) -> OnProgress:
-    """Return a listener that states how many videos are done, at most every `TOLD_EVERY_S` seconds."""
-    last_s = time.monotonic()
-
-    def on_progress(num_done: int, num_videos: int) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if now_s - last_s >= TOLD_EVERY_S and num_done < num_videos:
-            last_s = now_s
-            noted(f"maps of {num_done} of {num_videos} videos are ready")
-
-    return on_progress
-
-
 def kept_features(
     experiment: Experiment,
     data: TableData,
     videos: Mapping[str, Path],
     *,
     table: ActorTable,
-    on_progress: OnProgress = lambda *_: None,
+    noted: Noted = lambda _: None,
 ) -> dict[str, VideoFeatures]:
-    """Return the maps of these videos at every key time of the table; missing ones are computed.
+    """Return the maps of these videos at every key time of the table; missing ones are computed, and a sentence says how many.
 
     Maps that this process has read stay in memory while video and weights are unchanged: a row of a comparison needs them
     in training and again for each side it is judged on.
@@ -238,9 +228,15 @@ def kept_features(
     at_hand = _read_before(maps_key(experiment), backbone_when_asked(experiment, data).recipe.weights_sha256)
     wanted = {name: (path, video_stamp(video_source(path)), times[name]) for name, path in videos.items()}
     unread = {name: videos[name] for name, which in wanted.items() if which not in at_hand}
-    for num_done, (name, extraction) in enumerate(_extractions(experiment, data, unread, table), start=1):
+    num_computed = 0
+    for name, extraction in _extractions(experiment, data, unread, table):
         at_hand[wanted[name]] = extraction.features
-        on_progress(num_done, len(unread))
+        num_computed += not extraction.was_cached
+    if unread:
+        place = root_of(data) / data.features
+        noted(
+            f"feature maps of {len(unread)} videos: {len(unread) - num_computed} read from {place}, {num_computed} computed now"
+        )
     return {name: at_hand[which] for name, which in sorted(wanted.items())}
 
 
@@ -265,9 +261,17 @@ def _extractions(
     """
     extractor = Extractor(backbone_when_asked(experiment, data), root_of(data) / data.features)
     key_times = _key_times(table)
+    num_before, num_all = 0, sum(len(key_times[video]) for video in videos)
+    advance(MAPS_STEP, 0, num_all)
     for video, path in sorted(videos.items()):
-        first = extractor.extract(path, key_times[video]) if is_first() else None
+
+        def on_clips(clips: ExtractionProgress, before: int = num_before) -> None:
+            advance(MAPS_STEP, before + clips.num_reused + clips.num_computed, num_all)
+
+        first = extractor.extract(path, key_times[video], on_progress=on_clips) if is_first() else None
         wait_for_all()
+        num_before += len(key_times[video])
+        advance(MAPS_STEP, num_before, num_all)
         yield video, first or extractor.extract(path, key_times[video])
 
 

@@ -24,6 +24,8 @@ THUMBNAILS, OLD_THUMBNAILS = "thumbnails.zip", "thumbnails"
 MOST_PER_ACTOR = 3
 MARGIN = 0.15
 TALLEST_PX = 200
+PICTURE_ASPECT = 46 / 54
+"""Width of a remembered person's picture in the page, beside its height."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,20 @@ def cut_out(image: Image, box_xyxy_unit: Box) -> UInt8[np.ndarray, "cut_rows cut
     kept_rows, kept_cols = part.shape[0] // step, part.shape[1] // step
     blocks = part[: kept_rows * step, : kept_cols * step].reshape(kept_rows, step, kept_cols, step, 3)
     return (blocks.mean(axis=(1, 3)) + 0.5).astype(np.uint8)
+
+
+def cut_out_person(image: Image, box_xyxy_unit: Box) -> UInt8[np.ndarray, "cut_rows cut_cols 3"]:
+    """Return the person in a box with a margin and enough of what is beside them for the shape of a picture in the page.
+
+    A page fills its pictures, so a tall narrow one would show no more than the hips.
+    """
+    rows, cols = image.shape[:2]
+    x1, y1, x2, y2 = box_xyxy_unit
+    wide = min(1.0, max(x2 - x1, PICTURE_ASPECT * (y2 - y1) * rows / cols))
+    high = min(1.0, max(y2 - y1, (x2 - x1) * cols / (PICTURE_ASPECT * rows)))
+    left = min(max((x1 + x2 - wide) / 2, 0.0), 1.0 - wide)
+    top = min(max((y1 + y2 - high) / 2, 0.0), 1.0 - high)
+    return cut_out(image, (left, top, left + wide, top + high))
 
 
 def png_bytes(image: Image) -> bytes:

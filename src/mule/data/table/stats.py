@@ -325,6 +325,54 @@ def _draw_matrix(page: _Page, stats: TableStats, order: Int[np.ndarray, " classe
     bar.tick_params(labelsize=8, length=2)
 
 
+FEWEST_CALIBRATING = 25
+"""People in training and validation, for `mule train --data` to calibrate on."""
+FEWEST_OF_ACTION = 5
+_TRAINED_SHARE = 0.85
+
+
+def training_needs(table: ActorTable) -> list[str]:
+    """Return what training and calibration will need, beside what the table has.
+
+    Examples:
+        >>> from mule.data.table.table import ActorTable
+        >>> table = ActorTable(("a",), ("kick",), np.zeros(2, int), np.array([0.5, np.nan]), np.full((2, 4), np.nan),
+        ...                    np.ones((2, 1), bool), ("", ""))
+        >>> for sentence in training_needs(table):
+        ...     print(sentence)
+        2 rows have no box: `mule train --data` looks for the people
+        1 row has no time: the actions are those of the whole video
+        novelty will be calibrated on about 2 people (85 % of the rows): at least 25 are needed, so label at least 28 more
+        fewer than 5 rows, too few to learn: kick (2)
+    """
+    num_boxless, num_timeless = (int(np.count_nonzero(~each)) for each in (table.has_box, table.has_time))
+    sentences: list[str] = []
+    if num_boxless:
+        sentences.append(
+            f"{_rows(num_boxless, 'have', 'has')} no box: `mule train --data` looks for the people"
+        )
+    if num_timeless:
+        sentences.append(
+            f"{_rows(num_timeless, 'have', 'has')} no time: the actions are those of the whole video"
+        )
+    num_calibrating = round(_TRAINED_SHARE * len(table))
+    lacking = int(np.ceil(FEWEST_CALIBRATING / _TRAINED_SHARE)) - len(table)
+    enough = "enough" if lacking <= 0 else f"so label at least {lacking} more"
+    sentences.append(
+        f"novelty will be calibrated on about {num_calibrating} people ({_TRAINED_SHARE:.0%} of the rows): at least "
+        f"{FEWEST_CALIBRATING} are needed, {enough}".replace("%", " %")
+    )
+    counts = zip(table.classes, table.labels.sum(axis=0).tolist(), strict=True)
+    rare = [f"{name} ({count})" for name, count in counts if count < FEWEST_OF_ACTION]
+    if rare:
+        sentences.append(f"fewer than {FEWEST_OF_ACTION} rows, too few to learn: {', '.join(rare)}")
+    return sentences
+
+
+def _rows(number: int, many: str, one: str) -> str:
+    return f"1 row {one}" if number == 1 else f"{number} rows {many}"
+
+
 def _share_that_also(together: Int[np.ndarray, "classes classes"]) -> Float[np.ndarray, "classes classes"]:
     """Return the share of each class's rows that have each other class; NaN on the diagonal."""
     share = together / np.maximum(together.diagonal(), 1)[:, None]

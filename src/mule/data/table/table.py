@@ -275,13 +275,13 @@ def spelled_twice(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 RARE_ROWS = 2
-COMMON_FACTOR = 10
+COMMON_FACTOR = 4
 CLOSE_SPELLING = 0.8
 """Two names are close if their edits are at most a fifth of their letters."""
 
 
 def likely_misspellings(rows_of: Mapping[str, int]) -> list[str]:
-    """Report actions of one or two rows that are spelt almost like one that is at least ten times as frequent.
+    """Report actions of one or two rows that are spelt almost like one that is at least four times as frequent.
 
     Args:
         rows_of: the number of rows of each action.
@@ -289,6 +289,8 @@ def likely_misspellings(rows_of: Mapping[str, int]) -> list[str]:
     Examples:
         >>> likely_misspellings({"punch": 240, "pnch": 1, "kick": 180})
         ["'pnch' occurs once; did you mean 'punch' (240 rows)?"]
+        >>> likely_misspellings({"pour": 8, "puor": 1})
+        ["'puor' occurs once; did you mean 'pour' (8 rows)?"]
     """
     warnings: list[str] = []
     for name, count in rows_of.items():

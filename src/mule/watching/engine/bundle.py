@@ -60,6 +60,8 @@ from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in
 CALIBRATION, MEMORY = "calibration.safetensors", "memory.safetensors"
 DETECTOR = "detector.safetensors"
 """A bundle's own detector."""
+DETECTOR_PARTS = (".pdiparams",)
+"""Files that belong to a detector's file and lie beside it."""
 BUILTIN = "builtin"
 """The model that comes with the package; it knows rendered scenes only."""
 CALIBRATION_FORMAT = "mule-calibration-2"
@@ -130,7 +132,7 @@ class Bundle:
     @property
     def own_detector(self) -> Path | None:
         """The detector in the folder, if it is the recommended one."""
-        return self.folder / DETECTOR if self.card.detector == DETECTOR else None
+        return self.folder / self.card.detector if is_own_detector(self.card.detector) else None
 
     @property
     def fingerprint(self) -> str:
@@ -261,6 +263,8 @@ class BundleContents:
     thumbnails: Mapping[str, bytes] = field(default_factory=dict)
     seen: SeenModel | None = None
     """None where network and memory decide."""
+    detector: Path | None = None
+    """A detector to copy into the folder."""
 
     def write(self, folder: Path, *, weights_sha256: str) -> None:
         """Write them to a folder, for the run with these weights."""
@@ -268,12 +272,26 @@ class BundleContents:
             write_memory(folder / MEMORY, self.remembered)
         if self.seen is not None:
             write_seen(folder / SEEN, self.seen, weights_sha256=weights_sha256)
+        if self.detector is not None:
+            for part in (self.detector, *map(self.detector.with_suffix, DETECTOR_PARTS)):
+                if part.is_file():
+                    shutil.copyfile(part, folder / own_detector_name(part))
         if self.thumbnails:
             write_thumbnails(folder / THUMBNAILS, self.thumbnails)
         names = (*_TENSORS, *([] if self.held_out.labels is None else [HELD_OUT_LABELS]))
         tensors = {name: getattr(self.held_out, name) for name in names}
         about = {"format": CALIBRATION_FORMAT, "weights_sha256": weights_sha256}
         write_file(folder / CALIBRATION, weights_file(tensors, about))
+
+
+def own_detector_name(file: Path) -> str:
+    """Return the name of a detector that is copied into a bundle; its suffix says what runs it."""
+    return f"{Path(DETECTOR).stem}{file.suffix.lower()}"
+
+
+def is_own_detector(name: str) -> bool:
+    """Whether a card recommends a detector in the bundle's folder."""
+    return Path(name).stem == Path(DETECTOR).stem
 
 
 def write_bundle(folder: Path, run_dir: Path, *, card: BundleCard, contents: BundleContents) -> Bundle:

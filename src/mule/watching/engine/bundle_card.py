@@ -41,7 +41,7 @@ class BundleCard(BaseModel):
     """Taught labels that do not count for novelty."""
     metrics: Mapping[str, float] = {}
     detector: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=200)]
-    """The recommended detector: `detector.safetensors` in the folder, `scene`, or a card of `mule weights list`."""
+    """The recommended detector: `detector.` and a suffix in the folder, `scene`, or a card of `mule weights list`."""
     every_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
     decides_by: str | None = None
     """The score that decides who is novel, as `mule evaluate run` names it; None in folders of earlier versions."""
