@@ -1,5 +1,7 @@
 """The known actors of a model: what is fitted to them follows when actions are taught and forgotten."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy import stats
@@ -124,3 +126,58 @@ def test_shares_flagged_are_quantiles_of_the_beta_law(rate, num):
     torch.testing.assert_close(
         torch.tensor(shares_flagged(rate, num)), torch.tensor(expected.tolist()), rtol=1e-6, atol=1e-9
     )
+
+
+STANDING, LEAVING = 5, 7
+
+
+def with_idle(actors: KnownActors, num=24):
+    does = torch.tensor([STANDING, LEAVING]).repeat(num // 2)
+    kinds = ["standing by" if each == STANDING else "after" for each in does.tolist()]
+    return actors.with_idle(kinds, inputs_of(does, seed=71), [f"film {at}" for at in range(num)])
+
+
+def test_who_resembles_idle_people_is_idle_and_who_acts_is_not():
+    fitted = with_idle(known(160)).fitted()
+    acting = fitted.idle(inputs_of(torch.arange(80) % len(ACTIONS), seed=72))
+    idle = fitted.idle(inputs_of(torch.tensor([STANDING, LEAVING]).repeat(20), seed=73))
+    assert (acting > 0.5).double().mean() < 0.1
+    assert (idle > 0.5).double().mean() > 0.9
+
+
+def test_without_idle_examples_nobody_says_who_is_idle():
+    assert known().fitted().idle(inputs_of(torch.arange(4), seed=1)) is None
+
+
+def test_idle_people_are_no_strangers_once_they_are_known_and_calibrate_nothing():
+    before, after = known(160), with_idle(known(160))
+    assert (after.num_calibrating, len(after)) == (before.num_calibrating, len(before) + 24)
+    assert len(after.fitted().ranks) == len(before)
+    does = torch.full((100,), STANDING)
+    assert share_flagged(before, does, seed=74) > 0.5
+    assert share_flagged(after, does, seed=74) < 0.15
+
+
+def test_teaching_and_forgetting_keep_idle_people():
+    actors = with_idle(known())
+    taught = actors.taught("jump", inputs_of(torch.full((10,), 6), seed=75), ["film 3"] * 10).only(
+        ("sit", "jump")
+    )
+    assert (taught.actions, taught.idle) == (("sit", "jump"), ("standing by", "after"))
+    assert int(taught.is_idle.sum()) == 24
+    assert taught.labels.sum(dim=1).tolist() == [1] * len(taught)
+    fitted = taught.fitted()
+    again = FittedToKnown.of(fitted.tensors(), fitted.parts.blocks)
+    some = inputs_of(torch.tensor([1, STANDING, 6]), seed=76)
+    torch.testing.assert_close(again.idle(some), fitted.idle(some))
+    assert (fitted.idle(some) > 0.5).tolist() == [False, True, False]
+
+
+def test_nobody_is_idle_and_acts():
+    actors = with_idle(known())
+    labels = actors.labels.clone()
+    labels[0, -1] = True
+    with pytest.raises(ShapeError, match="nobody who acts is idle"):
+        replace(actors, labels=labels)
+    with pytest.raises(ShapeError, match="must not be called like actions; sit are"):
+        known().with_idle(["sit"], inputs_of(torch.tensor([1]), seed=1), ["film 1"])

@@ -159,6 +159,24 @@ def test_an_actor_is_novel_exactly_above_the_threshold(score, view):
         assert decide(actor, threshold) == decision
 
 
+@pytest.mark.parametrize(
+    ("idle", "novelty", "actions", "answer"),
+    [
+        (0.9, 0.99, [opinion("walk", 9, 1)], "idle"),
+        (0.5, 0.99, [opinion("walk", 9, 1)], "novel"),
+        (None, 0.99, [], "novel"),
+        (0.1, 0.5, [opinion("walk", 9, 1)], "known"),
+        (None, 0.5, [], "unsure"),
+    ],
+)
+def test_idle_comes_before_novel_and_who_is_neither_needs_an_action(idle, novelty, actions, answer):
+    judged = judgement(actions, novelty).model_copy(update={"idle": idle})
+    actor = seen(now=judged, so_far=judged)
+    assert decide(actor, KNOWN_95.model_copy(update={"says_unsure": True})) == answer
+    old = {"unsure": "known"}.get(answer, answer)  # earlier versions did not say that they are unsure
+    assert decide(actor, KNOWN_95) == old
+
+
 def test_a_score_that_decides_must_be_there():
     uncalibrated = judgement().novelty.model_copy(update={"p_value": None})
     actor = seen().model_copy(update={"so_far": judgement().model_copy(update={"novelty": uncalibrated})})

@@ -78,6 +78,17 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     again = read_seen(tmp_path / "seen.safetensors", weights_sha256=WEIGHTS)
     novel = inputs_of(torch.full((6,), 4), seed=1)
     assert torch.equal(again.fitted.parts.ranks(novel), SEEN.fitted.parts.ranks(novel))
+    assert again.fitted.idle(novel) is None
+
+
+def test_idle_examples_are_read_as_they_were_written(tmp_path):
+    idle = inputs_of(torch.full((12,), 3), seed=2)
+    model = SeenModel.of(known().with_idle(["before"] * 12, idle, ["video 0"] * 12))
+    write_seen(tmp_path / "seen.safetensors", model, weights_sha256=WEIGHTS)
+    again = read_seen(tmp_path / "seen.safetensors", weights_sha256=WEIGHTS)
+    assert (again.known.idle, again.known.num_calibrating) == (("before",), 90)
+    assert torch.equal(again.fitted.idle(idle), model.fitted.idle(idle))
+    assert (again.fitted.idle(idle) > 0.5).all()
     assert again.known.actions == ACTIONS
     assert again.known.group_of == {"video 0": "film 0"}
     assert torch.equal(again.known.labels, SEEN.known.labels)
@@ -118,7 +129,7 @@ def test_an_action_taught_without_what_its_examples_are_seen_by_is_refused():
 
 
 def test_the_judge_ranks_actors_by_what_they_are_seen_by():
-    judge = Judge(None, ACTIONS, None, seen=SEEN.fitted.parts)
+    judge = Judge(None, ACTIONS, None, seen=SEEN.fitted)
     inputs = inputs_of(torch.tensor([0, 4]), seed=6)
     judged = judge(torch.zeros(2, 3), torch.zeros(2, 8), inputs)
     assert torch.equal(judged.ranks, SEEN.fitted.parts.ranks(inputs))

@@ -162,3 +162,38 @@ def test_packing_loses_nothing():
 def test_at_least_one_look_is_kept(usual):
     with pytest.raises(RangeError, match="most_looks"):
         TrackLooks(usual, CLASSES, most_looks=0)
+
+
+def some_idle(rows, *shares):
+    return replace(rows, idle=torch.tensor(shares, dtype=torch.float64))
+
+
+def test_an_idle_look_says_nothing_about_the_act(usual):
+    """Idle looks between others leave evidence and novelty as they would be without them."""
+    with_idle, without = TrackLooks(usual, CLASSES), TrackLooks(usual, CLASSES)
+    rows = [looks(1, seed=seed, scale=0.5) for seed in range(4)]
+    for at, row in enumerate(rows):
+        expected = added(without, [0], some_idle(row, 0.1), float(at))
+        got = added(with_idle, [0], some_idle(row, 0.1), 2.0 * at)
+        torch.testing.assert_close(
+            (got.rank, got.together.positive), (expected.rank, expected.together.positive)
+        )
+        between = looks(1, seed=50 + at)
+        alone = added(with_idle, [0], some_idle(between, 0.9), 2.0 * at + 1)
+        torch.testing.assert_close(alone.rank, between.rank)
+        assert alone.num_looks.tolist() == [1]
+
+
+def test_two_idle_looks_end_an_act(usual):
+    track_looks = TrackLooks(usual, CLASSES)
+    for at in range(3):
+        added(track_looks, [0], some_idle(looks(1, seed=at), 0.0), float(at))
+    for at in (3, 4):
+        added(track_looks, [0], some_idle(looks(1, seed=at), 1.0), float(at))
+    again = TrackLooks(usual, CLASSES)
+    again.restore(track_looks.state)
+    fresh = looks(1, seed=9)
+    for each in (track_looks, again):
+        so_far = added(each, [0], some_idle(fresh, 0.0), 5.0)
+        torch.testing.assert_close(so_far.rank, fresh.rank)
+        assert so_far.num_looks.tolist() == [1]

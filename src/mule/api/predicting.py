@@ -19,7 +19,15 @@ from mule.video.clips import exact
 from mule.video.transforms import clip_boxes, px_from_unit, require_boxes, unit_from_px
 from mule.watching.engine.accumulating import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.engine.bundle import Bundle, ClipNeeds
-from mule.watching.moments import ActionOpinion, Decision, NoveltyScores, Record, SoundBox
+from mule.watching.moments import (
+    IDLE_FROM,
+    ActionOpinion,
+    Decision,
+    NoveltyScores,
+    Record,
+    SoundBox,
+    answer,
+)
 
 ClipArray = np.ndarray | Tensor
 BoxRows = np.ndarray | Tensor | Sequence[object]
@@ -46,7 +54,7 @@ class Prediction(Record):
     novelty: NoveltyScores
     """Novelty by each score; `p_value` is the share of known people that look at least this novel."""
     decision: Decision
-    """`known` or `novel`, by the threshold."""
+    """`idle`, `novel`, `known` or `unsure` (`mule.watching.moments.decide`)."""
 
     @property
     def is_novel(self) -> bool:
@@ -74,15 +82,22 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     limit = bundle.usual.threshold(threshold)
     shown = judged.together if bundle.seen is None else agreeing(judged.together, calibrated, limit)
     opinions = action_opinions(shown, bundle.classes)
+    is_idle = [False] * len(p_values) if judged.idle is None else (judged.idle > IDLE_FROM).tolist()
+    named = [
+        tuple(each.action for each in opinions[at] if each.probability >= min_probability and not is_idle[at])
+        for at in range(len(p_values))
+    ]
     return [
         Prediction(
             box_xyxy_px=box_of(boxes_xyxy_px[at]),
-            actions=tuple(each.action for each in opinions[at] if each.probability >= min_probability),
+            actions=actions,
             opinions=opinions[at],
             novelty=novelties[at],
-            decision="novel" if 1 - p_values[at] > limit.value else "known",
+            decision=answer(
+                is_idle=is_idle[at], is_novel=1 - p_values[at] > limit.value, has_action=bool(actions)
+            ),
         )
-        for at in range(len(p_values))
+        for at, actions in enumerate(named)
     ]
 
 

@@ -3,7 +3,7 @@
 header  ─ model, classes, source, threshold: once per file
 moment  ─ one key time ─▶ actors ─▶ now      judged by this key time alone
                                  ├▶ so_far   judged by all key times of the track up to this one
-                                 ├▶ decision known or novel, by the header's threshold
+                                 ├▶ decision idle, novel, known or unsure (`decide`)
                                  ╰▶ reasons  evidence, remembered actors, who or what contributed most
 """
 
@@ -27,7 +27,10 @@ P_VALUE = "p_value"
 
 SAME_PLACE_PX = 0.01
 
-Decision = Literal["known", "novel"]
+IDLE_FROM = 0.5
+"""Above this share, a person resembles idle people more than people who act."""
+
+Decision = Literal["known", "novel", "idle", "unsure"]
 View = Literal["now", "so_far"]
 
 
@@ -118,6 +121,13 @@ class Judgement(Record):
 
     actions: tuple[ActionOpinion, ...]
     novelty: NoveltyScores
+    idle: Share | None = None
+    """How much the person resembles idle people rather than people who act; None if the model knows no idle people."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is going on."""
+        return self.idle is not None and self.idle > IDLE_FROM
 
 
 class ActionEvidence(Record):
@@ -178,6 +188,11 @@ class SeenActor(Record):
         """Whether the actor does something the model was never taught."""
         return self.decision == "novel"
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the actor does nothing now, such as standing by, before or after an act."""
+        return self.decision == "idle"
+
     def judged(self, view: View) -> Judgement:
         """Return the judgement by this key time alone, or by the track so far."""
         return self.now if view == "now" else self.so_far
@@ -228,6 +243,8 @@ class DecisionThreshold(Record):
     """In words, such as "95 % of known actors pass"."""
     num_held_out: Annotated[int, Field(gt=0)] | None = None
     """How many known actors a p-value rests on: no statement is rarer than one of them. None without a p-value."""
+    says_unsure: bool = False
+    """Whether an actor without a probable action is `unsure`; in files of earlier versions such an actor was `known`."""
 
 
 class ModelFacts(Record):
@@ -306,8 +323,32 @@ def novelty_in_words(novelty: float, threshold: DecisionThreshold) -> str:
 
 
 def decide(actor: SeenActor, threshold: DecisionThreshold) -> Decision:
-    """Return `novel` if the novelty lies above the threshold, else `known`."""
-    return "novel" if novelty_of(actor, threshold) > threshold.value else "known"
+    """Return the answer about an actor, the first that holds.
+
+    idle     the actor resembles idle people more than people who act
+    novel    the novelty lies above the threshold
+    known    an action reaches the least probability that is shown
+    unsure   none of these: no stranger than promised, and no action is probable
+    """
+    judgement = actor.judged(threshold.view)
+    return answer(
+        is_idle=judgement.is_idle,
+        is_novel=novelty_of(actor, threshold) > threshold.value,
+        has_action=bool(judgement.actions) or not threshold.says_unsure,
+    )
+
+
+def answer(*, is_idle: bool, is_novel: bool, has_action: bool) -> Decision:
+    """Return the first answer that holds.
+
+    >>> answer(is_idle=False, is_novel=False, has_action=False)
+    'unsure'
+    """
+    if is_idle:
+        return "idle"
+    if is_novel:
+        return "novel"
+    return "known" if has_action else "unsure"
 
 
 def problems_of(moment: Moment, header: Header) -> list[str]:
@@ -327,7 +368,7 @@ def problems_of(moment: Moment, header: Header) -> list[str]:
         if actor.decision != expected:
             problems.append(
                 f"actor {actor.track_id}: the decision must follow from the threshold {header.threshold.value:g}; "
-                f"got {actor.decision!r} with novelty {novelty_of(actor, header.threshold):g}"
+                f"got {actor.decision!r} with novelty {novelty_of(actor, header.threshold):g}, where {expected!r} follows"
             )
     return problems
 

@@ -8,6 +8,9 @@ with them, |P − P′|·(1 − u)·(1 − u′) at the action where it is large
 Stage rendered for development, where actions change every two to four seconds, mAP was 0.51 with one look, 0.23 with eight
 without this rule and 0.48 with it. Novelty does not start over: how many looks it rests on must not depend on what they
 show (see `UsualNovelty`).
+
+*Idle looks say nothing about the act*: they are left out, so that they dilute nothing, and two in a row end it: nothing before
+them counts any longer.
 """
 
 import hashlib
@@ -56,6 +59,8 @@ from mule.watching.moments import (
 MOST_LOOKS = 8
 LARGEST_CONFLICT = 0.5
 MOST_EVIDENCE = 3
+IDLE_ENDS_ACT = 2
+"""Idle looks in a row after which an act is over."""
 
 
 def packed(looks: Judgements) -> Float[Tensor, "actors numbers"]:
@@ -98,6 +103,18 @@ class _Track:
     looks: deque[Tensor]
     ranks: deque[float]
     latest_s: float
+    num_idle: int = 0
+    """How many looks in a row were idle, up to now."""
+
+    def add(self, row: Tensor, rank: float, *, is_idle: bool) -> None:
+        """Add a look; one that is idle counts for nothing but the end of the act."""
+        self.num_idle = self.num_idle + 1 if is_idle else 0
+        if self.num_idle >= IDLE_ENDS_ACT:
+            self.looks.clear()
+            self.ranks.clear()
+        if not is_idle:
+            self.looks.append(row)
+            self.ranks.append(rank)
 
 
 _STATE: Mapping[str, Promised] = {
@@ -107,6 +124,7 @@ _STATE: Mapping[str, Promised] = {
     "looks": (torch.float64, ("looks", "numbers")),
     "num_ranks": (torch.int64, ("tracks",)),
     "ranks": (torch.float64, ("ranks",)),
+    "num_idle": (torch.int64, ("tracks",)),
 }
 
 
@@ -124,7 +142,7 @@ class TrackLooks:
     def add(
         self, track_ids: list[int], now: Judgements, *, key_time_s: float, forget_after_s: float
     ) -> Judgements:
-        """Add one look at each of these tracks and return what all their looks say together.
+        """Add one look at each of these tracks and return what all their looks say together; an idle one speaks for itself.
 
         Tracks unseen for longer than `forget_after_s` are forgotten, and so are looks that this one contradicts.
         """
@@ -133,13 +151,16 @@ class TrackLooks:
         ]:
             del self._tracks[number]
         self._forget_contradicted(track_ids, now)
-        for number, row, rank in zip(track_ids, packed(now), now.rank.tolist(), strict=True):
+        kept: list[Sequence[Tensor]] = []
+        ranks: list[Sequence[float]] = []
+        rows, is_idle = packed(now), now.is_idle.tolist()
+        for number, row, rank, idles in zip(track_ids, rows, now.rank.tolist(), is_idle, strict=True):
             track = self._tracks.setdefault(number, self._track([], [], key_time_s))
-            track.looks.append(row)
-            track.ranks.append(rank)
+            track.add(row, rank, is_idle=idles)
             track.latest_s = key_time_s
-        looks, index, num_looks = self._kept(track_ids)
-        ranks = [self._tracks[number].ranks for number in track_ids]
+            kept.append([row] if idles else track.looks)
+            ranks.append([rank] if idles else track.ranks)
+        looks, index, num_looks = self._unpacked(kept)
         mean_rank = torch.tensor([sum(each) / len(each) for each in ranks], dtype=torch.float64)
         num_ranks = torch.tensor([len(each) for each in ranks], dtype=torch.int64)
         count = len(track_ids)
@@ -149,11 +170,14 @@ class TrackLooks:
             rank=self._usual.of_looks(mean_rank, num_ranks),
             log_trust=along_tracks(looks.log_trust, index, num_tracks=count),
             num_looks=num_looks,
+            idle=now.idle,
         )
 
     def _forget_contradicted(self, track_ids: list[int], now: Judgements) -> None:
-        rows = [row for row, number in enumerate(track_ids) if number in self._tracks]
-        looks, index, _ = self._kept([track_ids[row] for row in rows])
+        is_idle = now.is_idle.tolist()
+        kept = [() if number not in self._tracks else self._tracks[number].looks for number in track_ids]
+        rows = [row for row, looks in enumerate(kept) if looks and not is_idle[row]]
+        looks, index, _ = self._unpacked([kept[row] for row in rows])
         before = opinion_from(fused_evidence(sums_along_tracks(looks.together, index, num_tracks=len(rows))))
         evidence = Evidence(now.together.positive[rows].double(), now.together.negative[rows].double())
         is_contradicted = conflict(before, opinion_from(evidence)) > LARGEST_CONFLICT
@@ -161,28 +185,35 @@ class TrackLooks:
             if is_over:
                 self._tracks[track_ids[row]].looks.clear()
 
-    def _kept(self, track_ids: list[int]) -> tuple[Judgements, Int[Tensor, " looks"], Int[Tensor, " tracks"]]:
-        """The kept looks at these tracks, the track of each look, and how many each track has."""
-        rows, num_looks = self._rows(track_ids)
+    def _unpacked(
+        self, kept: Sequence[Sequence[Tensor]]
+    ) -> tuple[Judgements, Int[Tensor, " looks"], Int[Tensor, " tracks"]]:
+        """The looks at some tracks, the track of each look, and how many each track has."""
+        rows, num_looks = self._rows(kept)
         return unpacked(rows, self._num_classes), torch.repeat_interleave(num_looks), num_looks
 
-    def _rows(self, track_ids: list[int]) -> tuple[Float[Tensor, "looks numbers"], Int[Tensor, " tracks"]]:
-        """The packed looks at these tracks, and how many each track has."""
-        kept = [self._tracks[number].looks for number in track_ids]
+    def _rows(
+        self, kept: Sequence[Sequence[Tensor]]
+    ) -> tuple[Float[Tensor, "looks numbers"], Int[Tensor, " tracks"]]:
+        """The packed looks at some tracks, and how many each track has."""
         none = torch.zeros(0, 4 * self._num_classes + 2, dtype=torch.float64)
         rows = torch.cat([none, *(row[None] for looks in kept for row in looks)])
         return rows, torch.tensor([len(looks) for looks in kept], dtype=torch.int64)
 
-    def _track(self, looks: Iterable[Tensor], ranks: Iterable[float], latest_s: float) -> _Track:
+    def _track(
+        self, looks: Iterable[Tensor], ranks: Iterable[float], latest_s: float, num_idle: int = 0
+    ) -> _Track:
         most_ranks = min(self._most_looks, MOST_LOOKS_FOR_NOVELTY)
-        return _Track(deque(looks, maxlen=self._most_looks), deque(ranks, maxlen=most_ranks), latest_s)
+        return _Track(
+            deque(looks, maxlen=self._most_looks), deque(ranks, maxlen=most_ranks), latest_s, num_idle
+        )
 
     @property
     def state(self) -> dict[str, Tensor]:
         """All looks that are kept; `restore` continues from it."""
         numbers = sorted(self._tracks)
         tracks = [self._tracks[number] for number in numbers]
-        rows, num_looks = self._rows(numbers)
+        rows, num_looks = self._rows([track.looks for track in tracks])
         return {
             "track_id": torch.tensor(numbers, dtype=torch.int64),
             "num_looks": num_looks,
@@ -190,6 +221,7 @@ class TrackLooks:
             "looks": rows,
             "num_ranks": torch.tensor([len(track.ranks) for track in tracks], dtype=torch.int64),
             "ranks": torch.tensor([rank for track in tracks for rank in track.ranks], dtype=torch.float64),
+            "num_idle": torch.tensor([track.num_idle for track in tracks], dtype=torch.int64),
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -204,15 +236,16 @@ class TrackLooks:
                 raise ShapeError(
                     f"{count} must add up to the {found[kept]} {kept}; got {state[count].tolist()[:5]}."
                 )
-        if bool((state["num_ranks"] < 1).any()) or bool((state["looks"][:, :-2] < 0).any()):
+        is_unseen = (state["num_ranks"] < 1) & (state["num_idle"] < 1)
+        if bool(is_unseen.any()) or bool((state["looks"][:, :-2] < 0).any()):
             raise ShapeError(
-                "every track must have a rank, and evidence must not be negative; some have not."
+                "every track must have a rank or an idle look, and evidence must not be negative; some have not."
             )
         if len(state["track_id"].unique()) < found["tracks"]:
             raise ShapeError("every track must be kept once; some are kept more often.")
         looks = state["looks"].split(state["num_looks"].tolist())
         ranks = [each.tolist() for each in state["ranks"].split(state["num_ranks"].tolist())]
-        tracks = map(self._track, looks, ranks, state["latest_s"].tolist())
+        tracks = map(self._track, looks, ranks, state["latest_s"].tolist(), state["num_idle"].tolist())
         self._tracks = dict(zip(state["track_id"].tolist(), tracks, strict=True))
 
 
@@ -281,12 +314,18 @@ def _judgements(looks: Judgements, header: Header, *, has_memory: bool, agrees: 
     novelties = novelty_scores(looks.network, p_values.tolist(), others)
     shown = agreeing(looks.together, p_values, header.threshold) if agrees else looks.together
     opinions = action_opinions(shown, header.classes)
+    idle = [None] * len(opinions) if looks.idle is None else looks.idle.clamp(0, 1).tolist()
     return [
         Judgement(
-            actions=tuple(each for each in of_actor if each.probability >= header.min_probability),
+            actions=tuple(
+                each for each in of_actor if each.probability >= header.min_probability and not does_nothing
+            ),
             novelty=novelty,
+            idle=share,
         )
-        for of_actor, novelty in zip(opinions, novelties, strict=True)
+        for of_actor, novelty, share, does_nothing in zip(
+            opinions, novelties, idle, looks.is_idle.tolist(), strict=True
+        )
     ]
 
 

@@ -203,9 +203,14 @@ def read_bundle(folder: Path) -> Bundle:
     seen = None
     if card.decides_by == SEEN_SCORE:
         seen = read_seen(folder / SEEN, weights_sha256=card.weights_sha256).following(remembered)
-    parts = None if seen is None else seen.fitted.parts
     with naming(folder / MEMORY):
-        judge = Judge(run.pair_evidence, run.classes, remembered, tags=card.tags, seen=parts)
+        judge = Judge(
+            run.pair_evidence,
+            run.classes,
+            remembered,
+            tags=card.tags,
+            seen=None if seen is None else seen.fitted,
+        )
     return Bundle(
         folder=folder,
         card=card,

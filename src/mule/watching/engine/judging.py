@@ -46,12 +46,12 @@ from mule.novelty.calibration import (
     promised_threshold,
 )
 from mule.novelty.combining import CombinedScore, deciding_ranks, folds_of
-from mule.novelty.crossfit import Inputs, SeenParts
+from mule.novelty.crossfit import Inputs
 from mule.novelty.drift import DriftAlarm
 from mule.novelty.known import FittedToKnown
 from mule.novelty.odds import promised_alarm_rate
 from mule.novelty.scores import positive_log_evidence_novelty
-from mule.watching.moments import P_VALUE, DecisionThreshold
+from mule.watching.moments import IDLE_FROM, P_VALUE, DecisionThreshold
 
 EVIDENCE_SCORE, MEMORY_SCORE = "PE of log", "memory vacuity"
 """Names of scores in results: the paper's PE of the logarithm of the evidence, and how far all remembered actors are."""
@@ -70,6 +70,8 @@ class Judged:
     memory, PE of the log evidence alone."""
     log_trust: Float[Tensor, " actors"] | None
     weighed: Weighed | None
+    idle: Float[Tensor, " actors"] | None = None
+    """How much each resembles idle people (`idle_share`); None where nobody knows any."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class Judgements:
     """The mean over looks; 0 without a memory."""
     num_looks: Int[Tensor, " actors"]
     """How many looks the evidence rests on."""
+    idle: Float[Tensor, " actors"] | None = None
+    """How much each resembles idle people now; None where nobody knows any."""
+
+    @property
+    def is_idle(self) -> Bool[Tensor, " actors"]:
+        """Who resembles idle people more than people who act."""
+        return torch.zeros(len(self.rank), dtype=torch.bool) if self.idle is None else self.idle > IDLE_FROM
 
 
 class Judge:
@@ -96,7 +105,7 @@ class Judge:
         remembered: Remembered | None,
         *,
         tags: Sequence[str] = (),
-        seen: SeenParts | None = None,
+        seen: FittedToKnown | None = None,
     ) -> None:
         """Find the columns of the actions in memory, and those that count for novelty: all except tags.
 
@@ -137,13 +146,19 @@ class Judge:
         """Judge each actor by its raw outputs, by the features a memory keeps of it, and by its inputs if they decide."""
         network = self.network(outputs, features)
         if self.remembered is None:
-            return Judged(network, network, self._ranks(outputs, None, inputs), None, None)
+            return Judged(
+                network, network, self._ranks(outputs, None, inputs), None, None, self._idle(inputs)
+            )
         remembered = self.remembered
         weighed = weigh(remembered.memory, features, search=self._search)
         log_trust = log_trust_with_taught(remembered, weighed, features).double()
         logits = self._logits(outputs, features)
         together = fused(network, evidence_with_taught(remembered, weighed))
-        return Judged(network, together, self._ranks(logits, log_trust, inputs), log_trust, weighed)
+        ranks = self._ranks(logits, log_trust, inputs)
+        return Judged(network, together, ranks, log_trust, weighed, self._idle(inputs))
+
+    def _idle(self, inputs: Inputs | None) -> Float[Tensor, " actors"] | None:
+        return None if self.seen is None else self.seen.idle({} if inputs is None else inputs)
 
     def network(
         self, outputs: Float[Tensor, "actors outputs"], features: Float[Tensor, "actors dim"]
@@ -161,7 +176,7 @@ class Judge:
         self, outputs: Tensor, log_trust: Tensor | None, inputs: Inputs | None
     ) -> Float[Tensor, "actors scores"]:
         if self.seen is not None:
-            return self.seen.ranks({} if inputs is None else inputs)
+            return self.seen.parts.ranks({} if inputs is None else inputs)
         if log_trust is not None:
             return deciding_ranks(outputs[:, self._is_action], log_trust)
         network = self._evidence(outputs)
@@ -298,7 +313,12 @@ class UsualNovelty:
             share = above / self.num_held_out
             meaning = NoveltyThreshold(value, share, self.num_held_out, is_promised=False).meaning
         return DecisionThreshold(
-            name=text, score=P_VALUE, value=value, meaning=meaning, num_held_out=self.num_held_out
+            name=text,
+            score=P_VALUE,
+            value=value,
+            meaning=meaning,
+            num_held_out=self.num_held_out,
+            says_unsure=True,
         )
 
 

@@ -85,7 +85,7 @@ class Recogniser:
         """Judge each actor of the scene by this look alone."""
         model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
         pixels = self._bundle.needs.pixels(scene.sight.clip.frames)
-        scene, boxes = _visible(scene, rows=pixels.shape[3], cols=pixels.shape[4])
+        scene, boxes = visible(scene, rows=pixels.shape[3], cols=pixels.shape[4])
         maps = model.backbone(pixels)
         output = model.decide([maps], boxes)
         looks = looks_of([maps], boxes)
@@ -110,6 +110,7 @@ class Recogniser:
                 rank,
                 torch.zeros_like(rank) if judged.log_trust is None else judged.log_trust,
                 torch.ones(len(rank), dtype=torch.int64),
+                judged.idle,
             ),
             statistic=usual.statistic(judged.ranks),
             remembered=[[] for _ in contributions]
@@ -143,7 +144,7 @@ class Recogniser:
         )
 
 
-def _visible(scene: Scene, *, rows: int, cols: int) -> tuple[Scene, SceneBoxes]:
+def visible(scene: Scene, *, rows: int, cols: int) -> tuple[Scene, SceneBoxes]:
     """What of the scene covers a pixel of the network's input, and its boxes in pixels of that input."""
     source_rows, source_cols = scene.sight.clip.source_size
     parts: list[tuple[Tensor, Bool[Tensor, " boxes"]]] = []

@@ -124,6 +124,7 @@ def write_seen(path: Path, seen: SeenModel, *, weights_sha256: str) -> None:
         "actions": known.actions,
         "group_names": known.group_names,
         "group_of": dict(known.group_of),
+        "idle": known.idle,
         "inputs": list(known.inputs),
         "blocks": fitted.parts.blocks,
     }
@@ -153,6 +154,7 @@ def read_seen(path: Path, *, weights_sha256: str) -> SeenModel:
             actions=tuple(about["actions"]),
             group_names=tuple(about["group_names"]),
             group_of=about["group_of"],
+            idle=tuple(about.get("idle", ())),  # not in files of earlier versions
             **{name: tensors[f"{_KNOWN}{name}"] for name in _COLUMNS},
         )
         return SeenModel(known, FittedToKnown.of(_named(tensors, _FITTED), about["blocks"]))

@@ -1,15 +1,17 @@
-"""`annotated.mp4`: the video with a box and a label around every actor. Cyan is known, yellow is novel.
+"""`annotated.mp4`: the video with a box and a label around every actor.
+
+Cyan is known, yellow is novel, grey is idle and white is unsure.
 
 *Between key times* a box moves evenly from one key time to the next. An actor seen at a single key time is shown for half
 the usual step on each side of it, and so is everybody where key times lie further apart than usual. Colours and labels are
 those of the last key time and change at key times only, so nothing flickers.
 
 *Drawing.* Every line has a dark rim and every word a dark plate, so both are legible on any background. The label says
-"novel" too, for people who cannot tell the colours apart.
+"novel", "idle" or "unsure" too, for people who cannot tell the colours apart.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
@@ -23,7 +25,7 @@ from mule.core.errors import RangeError, VideoError
 from mule.evaluation.pictures import CYAN, YELLOW
 from mule.video.clips import SAME_INSTANT_S
 from mule.video.encode import Codec, VideoWriter
-from mule.watching.moments import Box, Header, Moment, SeenActor, View
+from mule.watching.moments import Box, Decision, Header, Moment, SeenActor, View
 from mule.watching.outputs.lettering import letters_without_font, line_rows, text_alpha
 from mule.watching.thumbnails import Image
 
@@ -104,6 +106,14 @@ def _rgb(colour: str) -> Rgb:
 
 
 KNOWN_RGB, NOVEL_RGB = _rgb(CYAN), _rgb(YELLOW)
+IDLE_RGB: Rgb = (154, 164, 178)
+UNSURE_RGB: Rgb = (255, 255, 255)
+_COLOURS: Mapping[Decision, Rgb] = {
+    "known": KNOWN_RGB,
+    "novel": NOVEL_RGB,
+    "idle": IDLE_RGB,
+    "unsure": UNSURE_RGB,
+}
 
 
 def write_annotated(
@@ -185,17 +195,17 @@ def _style(rows: int, cols: int) -> _Style:
 
 
 def _colour(shown: ShownActor) -> Rgb:
-    return NOVEL_RGB if shown.actor.is_novel else KNOWN_RGB
+    return _COLOURS[shown.actor.decision]
 
 
 def _label(shown: ShownActor, view: View) -> tuple[str, ...]:
-    """The track number, "novel" for a novel actor, and the likeliest actions."""
+    """The track number, the decision unless a known action says it, and the likeliest actions."""
     actions = shown.actor.judged(view).actions
     lines = [f"{_short(each.action)} {100 * each.probability:.0f}%" for each in actions[:MOST_ACTIONS]]
     number = f"#{shown.actor.track_id}"
-    if shown.actor.is_novel:
-        return (f"{number} novel", *lines)
-    return (f"{number} {lines[0]}", *lines[1:]) if lines else (f"{number} known",)
+    if shown.actor.decision == "known" and lines:
+        return (f"{number} {lines[0]}", *lines[1:])
+    return (f"{number} {shown.actor.decision}", *lines)
 
 
 def _short(name: str) -> str:

@@ -1,7 +1,7 @@
 """What was seen, in the formats of other tools: AVA's CSV, COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
 
 An actor's labels come from the judgement that decides: the track so far, or the key time alone, as the threshold says. A
-novel actor has the label `novel` beside its known actions, if any; a known actor without an action is a `person`. Frames
+novel actor has the label `novel` beside its known actions, if any; any other actor without an action is a `person`. Frames
 are those on screen at the key times.
 """
 

@@ -6,7 +6,7 @@
   const hold = every / 2;
   const FURTHEST_STEPS = 1.5;
   const SAME_INSTANT = 0.0005;
-  const KNOWN = "#19e3ff", NOVEL = "#ffd21a", PLATE = "rgba(14,17,22,0.8)";
+  const COLOURS = { known: "#19e3ff", novel: "#ffd21a", idle: "#9aa4b2", unsure: "#ffffff" }, PLATE = "rgba(14,17,22,0.8)";
 
   const isCalibrated = content.threshold.score === "p_value";
   const lastTime = times.length ? times[times.length - 1] : 0;
@@ -23,14 +23,17 @@
 
   // ---- deciding
 
-  const isNovel = (look) => look.novelty > state.threshold;
+  const isNovel = (look) => !look.idle && look.novelty > state.threshold;
   // Calibrated novelty crowds below 1: there the scale counts the digits of one in ten, hundred, thousand known actors.
   const DIGITS = 3;
   const onScale = (novelty) => isCalibrated
     ? Math.min(-Math.log10(Math.max(1 - novelty, 1e-12)) / DIGITS, 1) : Math.min(Math.max(novelty, 0), 1);
   const fromScale = (place) => (isCalibrated ? 1 - 10 ** (-DIGITS * place) : place);
-  const word = (look) => (isNovel(look) ? "novel" : "known");
+  const word = (look) => look.idle ? "idle" : isNovel(look) ? "novel"
+    : look.does.length || !content.threshold.says_unsure ? "known" : "unsure";
   const everNovel = (track) => track.looks.some(isNovel);
+  /** What is said of somebody who is never novel: known at some time, else unsure, else idle. */
+  const mostSaid = (track) => ["known", "unsure"].find((said) => track.looks.some((look) => word(look) === said)) || "idle";
 
   function meaning() {
     if (state.threshold === content.threshold.value) return content.threshold.meaning;
@@ -202,7 +205,7 @@
       pen.strokeStyle = PLATE;
       pen.lineWidth = isChosen ? 6 : 4;
       pen.strokeRect(x, y, width, height);
-      pen.strokeStyle = isNovel(shown.look) ? NOVEL : KNOWN;
+      pen.strokeStyle = COLOURS[word(shown.look)];
       pen.lineWidth = isChosen ? 3.5 : 2;
       pen.strokeRect(x, y, width, height);
       if (isChosen) paintContributor(pen, shown.look);
@@ -225,8 +228,8 @@
 
   function paintPlate(pen, { track, look, box }, plates) {
     const does = look.does.slice(0, 3).map(([name, , , , probability]) => `${short(name)} ${Math.round(100 * probability)}%`);
-    const lines = isNovel(look) ? [`#${track.id} novel`, ...does]
-      : does.length ? [`#${track.id} ${does[0]}`, ...does.slice(1)] : [`#${track.id} known`];
+    const said = word(look);
+    const lines = said === "known" && does.length ? [`#${track.id} ${does[0]}`, ...does.slice(1)] : [`#${track.id} ${said}`, ...does];
     pen.font = "600 12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     const [x, y] = place(box);
@@ -241,10 +244,10 @@
     plates.push({ left, top, width, height });
     pen.fillStyle = PLATE;
     pen.fillRect(left, top, width, height);
-    pen.fillStyle = isNovel(look) ? NOVEL : KNOWN;
+    pen.fillStyle = COLOURS[said];
     pen.fillRect(left, top, 3, height);
     lines.forEach((line, number) => {
-      pen.fillStyle = number ? "#f5f7fa" : isNovel(look) ? NOVEL : KNOWN;
+      pen.fillStyle = number ? "#f5f7fa" : COLOURS[said];
       pen.fillText(line, left + 9, top + 10 + 17 * number);
     });
   }
@@ -310,13 +313,14 @@
     for (const track of ordered) {
       const { lane, picture, who, parts } = laneOf.get(track.id);
       const novel = everNovel(track);
-      lane.className = `lane ${novel ? "novel" : "known"}${track.id === state.chosen ? " chosen" : ""}`;
+      const said = novel ? "novel" : mostSaid(track);
+      lane.className = `lane ${said}${track.id === state.chosen ? " chosen" : ""}`;
       lane.hidden = state.only && !novel;
       numShown += !lane.hidden;
       const count = track.looks.filter(isNovel).length;
-      who.children[1].textContent = novel ? "novel" : "known";
+      who.children[1].textContent = said;
       who.children[2].textContent = novel ? `${count}/${track.looks.length}` : "";
-      who.setAttribute("aria-label", `Actor ${track.id}, ${novel ? `novel in ${count} of ${plural(track.looks.length, "look")}` : "known"}`);
+      who.setAttribute("aria-label", `Actor ${track.id}, ${novel ? `novel in ${count} of ${plural(track.looks.length, "look")}` : said}`);
       picture.replaceChildren();
       for (const part of parts) drawPart(picture, part);
       picture.append(draw("line", { class: "limit", x1: 0, x2: 1000, y1: up(state.threshold), y2: up(state.threshold) }));
@@ -328,7 +332,7 @@
   function drawPart(picture, part) {
     let begin = 0;
     for (let at = 1; at <= part.length; at++) {
-      if (at < part.length && isNovel(part[at]) === isNovel(part[begin])) continue;
+      if (at < part.length && word(part[at]) === word(part[begin])) continue;
       // A decision holds from its key time to the next; the first and last reach half a step out.
       const left = across(begin ? times[part[begin].at] : times[part[0].at] - hold);
       const right = across(at < part.length ? times[part[at].at] : times[part[at - 1].at] + hold);

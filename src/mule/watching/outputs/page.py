@@ -128,6 +128,7 @@ def _look(at: int, actor: SeenActor, header: Header) -> dict[str, Any]:
         "novelty": novelty,
         "said": novelty_in_words(novelty, header.threshold),
         "looks": actor.num_looks,
+        "idle": actor.is_idle,
         "does": [
             [each.action, *map(_short, (each.belief, each.disbelief, each.uncertainty, each.probability))]
             for each in actor.judged(view).actions

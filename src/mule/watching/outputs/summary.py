@@ -31,6 +31,8 @@ class ActorSummary:
     actions: dict[str, list[Span]] = field(default_factory=dict)
     num_looks: int = 0
     num_novel: int = 0
+    num_idle: int = 0
+    num_unsure: int = 0
     most_novel: float = 0.0
     most_novel_at_s: float = 0.0
 
@@ -77,6 +79,8 @@ def _add(summary: ActorSummary, seen: SeenActor, time_s: float, header: Header) 
     if not summary.num_looks or novelty > summary.most_novel:
         summary.most_novel, summary.most_novel_at_s = novelty, time_s
     summary.num_looks += 1
+    summary.num_idle += seen.is_idle
+    summary.num_unsure += seen.decision == "unsure"
     if seen.is_novel:
         summary.num_novel += 1
         _extend(summary.novel, time_s, header.every_s)
@@ -116,7 +120,8 @@ def summary_text(summary: Summary) -> str:
         f"{_count(len(summary.actors), 'actor')}, {summary.num_novel} of them novel at some time.",
         f"Novel means that {_novelty_name(header)} is above {threshold.value:g} ({threshold.name}: {threshold.meaning}).",
         f"It is judged by {decided}.",
-        f"An action is named when its probability is at least {header.min_probability:g}.",
+        f"An action is named when its probability is at least {header.min_probability:g}; who is neither novel nor idle and has "
+        "none is unsure.",
     ]
     for title, is_novel in (("Novel", True), ("Known", False)):
         chosen = [actor for actor in summary.actors if actor.is_novel == is_novel]
@@ -139,7 +144,14 @@ def _lines(actor: ActorSummary, header: Header) -> list[str]:
         )
     for name in _by_length(actor):
         lines.append(f"    {_short(name)} {_spans(actor.actions[name])}")
-    if not actor.actions and not actor.is_novel:
+    if actor.num_idle:
+        lines.append(f"    idle at {actor.num_idle} of {_count(actor.num_looks, 'look')}")
+    if actor.num_unsure:
+        lines.append(
+            f"    unsure at {actor.num_unsure} of {_count(actor.num_looks, 'look')}: not strange enough to be novel, and no action "
+            "is probable enough to be named"
+        )
+    elif not actor.actions and not actor.is_novel and not actor.num_idle:
         lines.append("    known, but no action is probable enough to be named")
     return lines
 

@@ -1,0 +1,43 @@
+"""`python -m studies.watching`: what is said of people in reels, by each way of accumulating evidence."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from studies.commands import noted, run
+from studies.watching.material import look_at_acts, look_at_reels, make_reels, sighting
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+Data = Annotated[Path, typer.Argument(metavar="JHMDB", help="The folder of J-HMDB.")]
+Cache = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder of the reels and of what is computed from them.")
+]
+
+
+@app.command()
+def make(data: Data, cache: Cache) -> None:
+    """Write the reels of each part of the films."""
+    make_reels(data, cache, noted=noted)
+
+
+@app.command()
+def look(
+    data: Data,
+    cache: Cache,
+    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")],
+    detector: Annotated[Path, typer.Option(metavar="FILE", help="A person detector.")],
+    part: Annotated[str, typer.Option(hidden=True)] = "",
+    every: Annotated[str, typer.Option(hidden=True)] = "",
+    seconds: Annotated[float, typer.Option(help="Stop after this time; run again to go on.")] = 450.0,
+) -> None:
+    """Compute what people are seen by, first what is learnt from; a run that was interrupted goes on."""
+    until, seeing = time.monotonic() + seconds, sighting(weights)
+    left = look_at_acts(data, cache, seeing, until=until, noted=noted)
+    left += look_at_reels(cache, seeing, detector, until=until, noted=noted)
+    noted(f"{left} acts and reels are left")
+
+
+if __name__ == "__main__":
+    run(app, "studies.watching")
