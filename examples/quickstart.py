@@ -20,7 +20,7 @@ from pathlib import Path
 from mule.core.files import write_file
 
 TAUGHT = ("brush_hair", "clap", "golf", "pour", "pullup", "shoot_bow")
-CLIPS_EACH = 16
+CLIPS_EACH = 8
 NEW = "kick_ball"
 """The action that is novel first and taught later."""
 WATCHED = {"golf": 1, "pour": 1, NEW: 2}

@@ -6,13 +6,16 @@ import pytest
 from typer.testing import CliRunner
 
 from mule import Model
+from mule.api.own_videos import OwnVideosPlan, train_on_own_videos
 from mule.cli.main import app
-from mule.core.config import load_experiment
+from mule.core.config import ConfigError, load_experiment
 from mule.core.errors import TooFewActors, VideoError
+from mule.data.split.sides import apply_split
 from mule.data.split.splits import read_split
 from mule.data.table.reading import read_actor_table
 from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
+from mule.training.step import Silence
 from mule.watching.engine.bundle import BundleError
 
 pytestmark = pytest.mark.slow  # trains for some seconds
@@ -94,6 +97,67 @@ def test_what_is_missing_is_said_before_training(videos, tmp_path):
     with pytest.raises(VideoError, match="empty"):
         Model.train(table, videos=tmp_path / "empty", out=tmp_path / "m", backbone="tiny")
     assert not (tmp_path / "m").exists()
+
+
+class Heard(Silence):
+    def __init__(self):
+        self.sentences = []
+
+    def noted(self, sentence):
+        self.sentences.append(sentence)
+
+
+def test_a_table_of_whole_clips_is_enough_and_every_decision_is_said_before_training(videos, tmp_path):
+    """Labels of clips alone: a detector finds the people, and the model keeps it for watching."""
+    table = read_actor_table(videos / "actors.csv")
+    does = {
+        video: sorted({name for row in rows for name in table.action_names(row)})
+        for video in table.videos
+        if (rows := [at for at, name in enumerate(table.video_names) if name == video])
+    }
+    labels = tmp_path / "labels.csv"
+    labels.write_text(
+        "\n".join(["video,actions", *(f"{video},{';'.join(names)}" for video, names in does.items())])
+    )
+    heard = Heard()
+    model = Model.train(
+        labels,
+        videos=videos / "videos",
+        out=tmp_path / "model",
+        backbone="tiny",
+        detector="builtin",
+        val_share=0.5,
+        settings=QUICK,
+        listener=heard,
+    )
+    folder = tmp_path / "model.training"
+    found = read_actor_table(folder / "actors.csv")
+    assert found.has_box.all()
+    assert found.has_time.all()
+    for row, video in enumerate(found.video_names):
+        assert set(found.action_names(row)) == set(does[video])
+    assert f"people: {len(found)} found by builtin" in heard.sentences[0]
+    said = "\n".join(heard.sentences)
+    split = read_split(folder / "split.toml")
+    used = apply_split(found, split)
+    assert f"known actions ({len(model.classes)}): {', '.join(model.classes)}" in said
+    assert "novel actions: none" in said
+    assert (
+        f"{len(used.train)} to train on, {len(used.val)} to choose the best epoch, {len(used.test)} to test on"
+        in said
+    )
+    assert f"the training is kept in {folder}, the model will be {tmp_path / 'model'}" in said
+    assert (tmp_path / "model" / "detector.safetensors").is_file()
+    assert model.card.detector == "detector.safetensors"
+    assert list(
+        model.watch(next((videos / "videos").iterdir()), every_s=0.5)
+    )  # without being told a detector
+    again = OwnVideosPlan(labels, videos / "videos", tmp_path / "model", resumes=False)
+    with pytest.raises(BundleError, match=f"mule watch VIDEOS --model {tmp_path / 'model'}"):
+        train_on_own_videos(again)
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(ConfigError, match="holds a training that was begun"):
+        train_on_own_videos(again)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _prepared(plan: OwnVideosPlan, noted: Noted) -> Experiment:
     name, weights = backbone_of(plan)
     write_actor_table(people.actors, plan.folder / ACTORS)
     write_split(split, plan.folder / SPLIT)
-    experiment = _experiment(plan, name, weights, num_known=len(split.classes.known_train))
+    experiment = _experiment(plan, name, weights, used)
     for sentence in (*people.sentences, *_decisions(plan, split, used), *_network(experiment), _places(plan)):
         noted(sentence)
     return experiment
@@ -309,11 +309,11 @@ def _pulled(card: Downloadable) -> Path:
     ).path
 
 
-def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, *, num_known: int) -> Experiment:
+def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: OpenSetSides) -> Experiment:
     """Return the packaged experiment with the plan's places and settings; it is written beside the split."""
     places = {
         "data.root": str(plan.folder.absolute()),
-        "data.num_known": num_known,
+        "data.num_known": used.train.labels.shape[1],
         "data.actors": str((plan.folder / ACTORS).absolute()),
         "data.videos": str(plan.videos.absolute()),
         "backbone.name": backbone,
@@ -333,5 +333,9 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, *, num
     if backbone != TINY and find_spec("openvino") is not None:
         settings.append("backbone.runtime=openvino")
     experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings])
+    num_clips = len(used.train.actors.clips()[0])
+    if num_clips < experiment.training.batch_clips:  # an epoch has at least one batch
+        few = f"training.batch_clips={num_clips}"
+        experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, few])
     write_file(plan.folder / EXPERIMENT, experiment_toml(experiment))
     return with_default_paths(experiment)

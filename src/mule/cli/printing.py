@@ -140,7 +140,7 @@ def progress_line(task: rich_progress.Task) -> str:
     left_s = task.time_remaining
     if left_s is None and task.remaining is not None and task.elapsed and task.completed:
         left_s = task.elapsed * task.remaining / task.completed
-    return ", ".join(filter(None, [*words, "" if left_s is None else f"{_duration(left_s)} left"]))
+    return ", ".join(filter(None, [*words, "" if left_s is None else f"{_duration(float(left_s))} left"]))
 
 
 def _duration(seconds: float) -> str:

@@ -20,6 +20,8 @@ from mule.detection.detector import Detector
 from mule.detection.named import detector_place
 from mule.detection.tracks import Tracker
 from mule.novelty.drift import DriftReport
+from mule.stage.classes import ACTIONS
+from mule.training.run_folder import read_card
 from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
@@ -89,9 +91,17 @@ def open_watch(
     """Open the source and the detector, and return a watcher that has not started."""
     video = video_source(source)
     facts = video_facts(video)
+    if _knows_rendered_only(bundle) and not _boxes_beside(video):
+        noted(RENDERED_ONLY.format(name=bundle.card.name))
     chosen = named_detector(detector, bundle) if detector is None or isinstance(detector, str) else detector
     finder = box_finder(recommended(bundle, video) if chosen is None else chosen, video_name(video))
     return Watcher(video, bundle, finder, _header(video, facts, bundle, settings), settings, noted)
+
+
+RENDERED_ONLY = (
+    "the model {name} knows rendered scenes only: what it says of real people means nothing. `mule train --data DIR` makes a "
+    "model of your own videos."
+)
 
 
 class Watcher:
@@ -243,14 +253,28 @@ def video_name(source: VideoSource) -> str:
     return printable(str(source) if isinstance(source, LiveStream) else Path(str(source)).name)
 
 
-def recommended(bundle: Bundle, source: VideoSource) -> Path:
-    """Return the model's own detector, or the boxes beside a rendered scene if it has none."""
-    if bundle.own_detector is not None:
-        return bundle.own_detector
+def _knows_rendered_only(bundle: Bundle) -> bool:
+    """Whether the model was trained from scratch on the actions of rendered scenes, whatever it was taught later."""
+    is_from_scratch = bundle.card.backbone_sha256 is None
+    return is_from_scratch and set(read_card(bundle.folder)["classes"]) <= set(ACTIONS)
+
+
+def _boxes_beside(source: VideoSource) -> Path | None:
+    """Return the folder with the boxes of a rendered scene, beside the video or above it."""
     if isinstance(source, VideoFile):
         for folder in (source.path.absolute().parent, source.path.absolute().parent.parent):
             if any((folder / name).is_file() for name in (TRACKS, ACTORS)):
                 return folder
+    return None
+
+
+def recommended(bundle: Bundle, source: VideoSource) -> Path:
+    """Return the model's own detector, or the boxes beside a rendered scene if it has none."""
+    if bundle.own_detector is not None:
+        return bundle.own_detector
+    folder = _boxes_beside(source)
+    if folder is not None:
+        return folder
     raise DetectorError(
         f"{source}: a rendered scene must have {TRACKS} or {ACTORS} beside it or in the folder above; it has neither. Give "
         "a detector, or a file of boxes."
