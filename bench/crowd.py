@@ -139,7 +139,7 @@ def soaked(hours: float, folder: Path) -> Iterator[tuple[float, int]]:
             LiveStream("rtsp://soak/1"),
             read_bundle(builtin_folder()),
             detector=Passers(),
-            settings=WatchSettings(every_s=2.0),
+            settings=WatchSettings(every_s=5.0),
         )
         for moment in recorded(watcher, folder / "watched"):
             minute, rest = divmod(moment.key_time_s, 60)

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from mule.cli.main import app
 from mule.core.errors import DetectorError
+from mule.core.locks import only_writer
 from mule.data.table.reading import read_actor_table, read_object_table
 from mule.data.table.writing import write_actor_table
 from mule.detection import named
@@ -104,6 +105,15 @@ def test_a_command_that_was_killed_continues_and_writes_the_same(place, still):
     assert still.num_calls == 1
     assert [path.read_bytes() for path in files] == whole
     assert not (place / "persons.csv.partial").exists()
+
+
+@pytest.mark.usefixtures("still")
+def test_a_second_search_for_the_same_table_is_refused(place):
+    with only_writer(place / "persons.csv", beside=True):
+        outcome = mule(*arguments(place))
+    assert outcome.exit_code == 2
+    assert "persons.csv: only one process may write here at a time" in outcome.stderr
+    assert not list(place.glob("*.partial"))
 
 
 def test_a_video_that_breaks_the_detector_is_left_out_and_the_others_are_written(place, still):

@@ -13,6 +13,7 @@ from mule.cli.data import ImageRate
 from mule.cli.ending import Items
 from mule.cli.printing import CountBar, positive, require_files
 from mule.core.errors import AnnotationError, DetectorError, VideoError
+from mule.core.locks import only_writer
 
 if TYPE_CHECKING:
     from mule.data.convert.detected import SearchedVideos
@@ -115,16 +116,17 @@ def detect(
         **({"--table": _digest(times)} if clips is not None else {"--every": str(every or 1)}),
         "--image-rate": str(image_rate),
     }
-    partial = PartialBoxes(partial_path(outputs[0]), work)
-    found = _searched(probed.readable, times, finders, partial, batch)
-    skipped = {**missing, **probed.unreadable, **found.unreadable}
-    if not found.videos:
-        partial.remove()
-    _require_seen(videos, found, skipped)
-    _write(found, clips, persons=persons, objects=objects, out=out, scores=scores)
-    if table is not None and out is not None:
-        keep_origin(table, out)
-    is_partial = [_print_skipped(skipped, partial), _print_unseen(found)]
+    with only_writer(outputs[0], beside=True):
+        partial = PartialBoxes(partial_path(outputs[0]), work)
+        found = _searched(probed.readable, times, finders, partial, batch)
+        skipped = {**missing, **probed.unreadable, **found.unreadable}
+        if not found.videos:
+            partial.remove()
+        _require_seen(videos, found, skipped)
+        _write(found, clips, persons=persons, objects=objects, out=out, scores=scores)
+        if table is not None and out is not None:
+            keep_origin(table, out)
+        is_partial = [_print_skipped(skipped, partial), _print_unseen(found)]
     if len(found.videos) + len(skipped) > 1:
         typer.echo(_statuses(found, skipped).summary())
     if any(is_partial):

@@ -28,6 +28,7 @@ import numpy as np
 from mule.core.documents import json_of
 from mule.core.errors import FileError, MuleError, RangeError
 from mule.core.files import os_reason, write_file
+from mule.core.locks import only_writer
 from mule.core.signals import without_ctrl_c
 from mule.core.text_rows import write_csv
 from mule.data.table.table import ACTOR_COLUMNS, OBJECT_COLUMNS
@@ -161,23 +162,24 @@ def write_dataset(
     if out.exists() and not overwrite:
         raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or use --overwrite.")
     try:
-        _begin(export, parts, overwrite=overwrite)
-        names = [f"clip_{index:06d}" for index in range(len(export.clips))]
-        missing = [
-            index for index, name in enumerate(names) if not (parts / "rows" / f"{name}.json").exists()
-        ]
-        do_all(
-            partial(_write_video, export, parts),
-            missing,
-            workers=workers,
-            on_progress=on_progress,
-            num_done=len(names) - len(missing),
-            num_all=len(names),
-        )
-        _finish(export, parts, names)
-        if out.is_dir():
-            shutil.rmtree(out)
-        parts.rename(out)
+        with only_writer(out, beside=True):
+            _begin(export, parts, overwrite=overwrite)
+            names = [f"clip_{index:06d}" for index in range(len(export.clips))]
+            missing = [
+                index for index, name in enumerate(names) if not (parts / "rows" / f"{name}.json").exists()
+            ]
+            do_all(
+                partial(_write_video, export, parts),
+                missing,
+                workers=workers,
+                on_progress=on_progress,
+                num_done=len(names) - len(missing),
+                num_all=len(names),
+            )
+            _finish(export, parts, names)
+            if out.is_dir():
+                shutil.rmtree(out)
+            parts.rename(out)
     except MuleError:
         raise
     except OSError as error:
