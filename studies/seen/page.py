@@ -18,9 +18,10 @@ VIEW_NAMES = {
     "R1roi": "`frame` and `roi` of one pass, labels of both",
     "R2": "`frame` and `crop`, two passes, labels of both",
     "R4": "`frame` and `crop`, each also flipped, four passes",
+    "Product": "what the product decides by, one pass (`roi` and `frame`, labels of the roi); no bar",
     "Pair": "per person, two people of different films side by side in one pass (`roi`, labels of the roi)",
 }
-NOT_PER_CLIP = ("Rroi", "Pair")
+NOT_PER_CLIP = ("Rroi", "Pair", "Product")
 TAGS = "-tags"
 
 
