@@ -183,8 +183,9 @@ def whole_page(tables: SeenTables) -> str:
         "",
         "## What the inputs cost",
         "",
-        "Time of each step of a moment divided by that of one pass over the frame (192 × 256, 32 frames, I3D, OpenVINO in float32), by the "
-        "number of people; measured in turn within one run. A crop is 192 × 192.",
+        "Processor time of each step of a moment divided by that of one pass over the frame (192 × 256, 32 frames, I3D, OpenVINO in float32, "
+        "one thread), by the number of people; measured in turn within one run. A crop is 192 × 192; the decision compares with all "
+        "known people of a class split.",
         "",
         *_table(
             ["Step", "1 person", "2 people", "4 people"],
