@@ -168,7 +168,7 @@ def read_material(
             features |= _of_view(view, maps, table)
             if view == FRAME:
                 features[CHANGE] = torch.stack([torch.from_numpy(each["times"]).std(dim=0) for each in kept])
-    if all(place(folder, PAIR, left).exists() for left in pairs(first)):
+    if all(place(folder, PAIR, left).exists() for left in pairs(first.labels)):
         features |= {name: each[rows] for name, each in _of_pairs(folder, first).items()}
     for name in (ROI, FRAME, CROP):
         if f"{name}-flip" in features:
@@ -179,7 +179,7 @@ def read_material(
 def _of_pairs(folder: Path, table: ActorTable) -> dict[str, Tensor]:
     """Return what two people side by side are each seen by: the box, and the half of the map that their clip fills."""
     found: dict[str, Tensor] = {}
-    for left, right in pairs(table).items():
+    for left, right in pairs(table.labels).items():
         maps = torch.from_numpy(np.load(place(folder, PAIR, left))["map"])[None]
         for row, begin in ((left, 0.0), (right, 0.5)):
             box = table.boxes_xyxy_unit[row] if table.has_box[row] else WHOLE_FRAME
