@@ -173,7 +173,9 @@ def report(
         found[APART] = together[TRANSDUCTIVE_CHOSEN]
         for method, each in judged(material, drawn, found, named).items():
             by_method.setdefault(method, []).append(each)
-            by_pairs.setdefault(method, []).append(novel_first(pairs(material.table), drawn, each.novelty))
+            if view == PAIR_VIEW:
+                won = novel_first(pairs(material.table.labels), drawn.tested, drawn.is_novel, each.novelty)
+                by_pairs.setdefault(method, []).append(won)
         noted(
             f"{study}: split {seed} "
             + ", ".join(f"{name} {measured(each[-1])['auroc']:.1f}" for name, each in by_method.items())

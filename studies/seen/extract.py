@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from mule.data.table.table import ActorTable
@@ -56,7 +57,7 @@ def extract(
     """
     path, card = weights
     run = LastMap(load_backbone(path, card))
-    beside = pairs(table)
+    beside = pairs(table.labels)
     missing = [
         (view, row)
         for view in views
@@ -97,9 +98,9 @@ class LastMap:
         return torch.from_numpy(run({CLIPS_INPUT: pixels[None].contiguous().numpy()})[run.outputs[-1]][0])
 
 
-def pairs(table: ActorTable, *, seed: int = 0) -> dict[int, int]:
+def pairs(labels: Bool[np.ndarray, "rows actions"], *, seed: int = 0) -> dict[int, int]:
     """Return the row on the right of each row on the left: of another action, so of another film; every row is in one pair."""
-    draw, action = np.random.default_rng(seed), table.labels.argmax(axis=1)
+    draw, action = np.random.default_rng(seed), labels.argmax(axis=1)
     order = draw.permutation(len(action))[: len(action) // 2 * 2]
     while (alike := np.flatnonzero(action[order[::2]] == action[order[1::2]])).size:
         for at in alike:

@@ -36,8 +36,11 @@ SEEN_AS: Mapping[str, tuple[str, ...]] = {
     "R4": (FRAME, CROP),
     "Pair": (ROI,),
     "R1change": (FRAME, CHANGE),
+    "Product": (FRAME, ROI),
 }
 """Which features each view of the registration reads; R4 averages them with those of flipped frames."""
+OF_BOX = ("Rroi", "Pair", "Product")
+"""Views whose labels are read in the box; those of others are read in all their features together."""
 FORMS: Mapping[str, str] = {"R4": "-both", "Pair": "-pair"}
 """Which form of these features a view reads, where it is not the plain one."""
 NAMED, RELATED = 1.0, 0.5
@@ -102,10 +105,10 @@ class Material:
         seen = {name: self.features[key] for name, key in wanted.items()}
         keeps = np.setdiff1d(np.arange(len(self.classifier.bias)), list(masked))
         classifier = LabelClassifier(self.classifier.weight[keeps], self.classifier.bias[keeps], ())
-        if names == (ROI,):
+        if view in OF_BOX:
             both = {**seen, FRAME: self.features[FRAME + form]}
             answers = with_labels(both, classifier, has_box=torch.from_numpy(self.table.has_box))
-            return {name: answers[name] for name in answers if name != FRAME}
+            return {name: answers[name] for name in (*names, LABELS_INPUT)}
         mean = torch.stack([seen[name] for name in names if name != CHANGE]).mean(dim=0)
         return {**seen, LABELS_INPUT: root_probabilities(classifier(mean))}
 
@@ -165,7 +168,7 @@ def read_material(
             features |= _of_view(view, maps, table)
             if view == FRAME:
                 features[CHANGE] = torch.stack([torch.from_numpy(each["times"]).std(dim=0) for each in kept])
-    if all(place(folder, PAIR, left).exists() for left in pairs(first)):
+    if all(place(folder, PAIR, left).exists() for left in pairs(first.labels)):
         features |= {name: each[rows] for name, each in _of_pairs(folder, first).items()}
     for name in (ROI, FRAME, CROP):
         if f"{name}-flip" in features:
@@ -176,7 +179,7 @@ def read_material(
 def _of_pairs(folder: Path, table: ActorTable) -> dict[str, Tensor]:
     """Return what two people side by side are each seen by: the box, and the half of the map that their clip fills."""
     found: dict[str, Tensor] = {}
-    for left, right in pairs(table).items():
+    for left, right in pairs(table.labels).items():
         maps = torch.from_numpy(np.load(place(folder, PAIR, left))["map"])[None]
         for row, begin in ((left, 0.0), (right, 0.5)):
             box = table.boxes_xyxy_unit[row] if table.has_box[row] else WHOLE_FRAME

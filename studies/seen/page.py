@@ -18,9 +18,10 @@ VIEW_NAMES = {
     "R1roi": "`frame` and `roi` of one pass, labels of both",
     "R2": "`frame` and `crop`, two passes, labels of both",
     "R4": "`frame` and `crop`, each also flipped, four passes",
+    "Product": "what the product decides by, one pass (`roi` and `frame`, labels of the roi); no bar",
     "Pair": "per person, two people of different films side by side in one pass (`roi`, labels of the roi)",
 }
-NOT_PER_CLIP = ("Rroi", "Pair")
+NOT_PER_CLIP = ("Rroi", "Pair", "Product")
 TAGS = "-tags"
 
 
@@ -182,8 +183,9 @@ def whole_page(tables: SeenTables) -> str:
         "",
         "## What the inputs cost",
         "",
-        "Time of each step of a moment divided by that of one pass over the frame (192 × 256, 32 frames, I3D, OpenVINO in float32), by the "
-        "number of people; measured in turn within one run. A crop is 192 × 192.",
+        "Processor time of each step of a moment divided by that of one pass over the frame (192 × 256, 32 frames, I3D, OpenVINO in float32, "
+        "one thread), by the number of people; measured in turn within one run. A crop is 192 × 192; the decision compares with all "
+        "known people of a class split.",
         "",
         *_table(
             ["Step", "1 person", "2 people", "4 people"],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.files import write_file
@@ -228,14 +229,19 @@ def judged(material: Material, drawn: Drawn, found: Found, named: Sequence[str])
     }
 
 
-def novel_first(beside: Mapping[int, int], drawn: Drawn, novelty: np.ndarray) -> tuple[int, float]:
+def novel_first(
+    beside: Mapping[int, int],
+    tested: Int[np.ndarray, " tested"],
+    is_novel: Bool[np.ndarray, " tested"],
+    novelty: Float[np.ndarray, " tested"],
+) -> tuple[int, float]:
     """Return the number of pairs of one known and one novel tested actor, and in how many the novel one looks more novel."""
-    place = {row: number for number, row in enumerate(drawn.tested.tolist())}
+    place = {row: number for number, row in enumerate(tested.tolist())}
     num_pairs, won = 0, 0.0
     for each in beside.items():
         both = [place[row] for row in each if row in place]
-        if len(both) == 2 and drawn.is_novel[both[0]] != drawn.is_novel[both[1]]:
-            novel, known = sorted(both, key=lambda at: not drawn.is_novel[at])
+        if len(both) == 2 and is_novel[both[0]] != is_novel[both[1]]:
+            novel, known = sorted(both, key=lambda at: not is_novel[at])
             num_pairs += 1
             won += (novelty[novel] > novelty[known]) + (novelty[novel] == novelty[known]) / 2
     return num_pairs, won

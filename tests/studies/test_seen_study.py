@@ -1,7 +1,5 @@
 """The study of what actors are seen by: its closed form is the product's, and its measures are the library's."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -97,18 +95,18 @@ def test_the_page_is_made_of_the_files_and_says_of_every_bar_whether_it_is_met()
 
 
 def test_pairs_hold_everybody_once_and_never_two_of_one_action():
-    table = SimpleNamespace(labels=np.eye(4)[np.arange(30) % 4])
-    beside = pairs(table)
+    labels = np.eye(4, dtype=bool)[np.arange(30) % 4]
+    beside = pairs(labels)
     assert sorted([*beside, *beside.values()]) == list(range(30))
     assert all(left % 4 != right % 4 for left, right in beside.items())
-    assert beside == pairs(table)
+    assert beside == pairs(labels)
 
 
 def test_a_novel_person_wins_a_pair_by_looking_more_novel_than_the_known_one_beside_it():
     rows = np.array([10, 11, 12, 13, 14, 15])
-    drawn = SimpleNamespace(tested=rows, is_novel=np.array([True, False, False, True, True, False]))
+    is_novel = np.array([True, False, False, True, True, False])
     beside = {10: 11, 13: 12, 14: 99, 15: 14}  # 99 is not tested
-    assert novel_first(beside, drawn, np.array([0.9, 0.1, 0.5, 0.5, 0.2, 0.8])) == (3, 1.5)
+    assert novel_first(beside, rows, is_novel, np.array([0.9, 0.1, 0.5, 0.5, 0.2, 0.8])) == (3, 1.5)
 
 
 def test_the_memory_of_the_study_is_that_of_the_product():
