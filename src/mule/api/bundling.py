@@ -11,10 +11,12 @@ from pathlib import Path
 
 import torch
 
+from mule.api.calibrating import calibrated_by_watching
 from mule.api.memories import model_fingerprint, remember_run
 from mule.core.errors import TooFewActors
 from mule.core.files import sha256_of
-from mule.core.settings import Experiment, StageData
+from mule.core.settings import Experiment, StageData, TableData
+from mule.detection.tracks import NO_TRACK
 from mule.inference.flagged import WITHOUT_MEMORY
 from mule.inference.outputs import SideOutputs
 from mule.inference.running import OutputsOf
@@ -26,7 +28,6 @@ from mule.memory.taught import Remembered
 from mule.novelty.combining import DECIDING_SCORE
 from mule.training.data import Noted
 from mule.training.run_folder import RunFolder, experiment_of
-from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.bundle import (
     SCENE_BOXES,
     Bundle,
@@ -36,11 +37,14 @@ from mule.watching.engine.bundle import (
     HeldOutOutputs,
     write_bundle,
 )
-from mule.watching.engine.judging import NO_TRACK, usual_of
 from mule.watching.engine.seen import SeenModel
+from mule.watching.engine.telling import thumbnail_name
+from mule.watching.engine.usual import usual_of
 from mule.watching.thumbnails import cut_out, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
+EVERY_S = 1.0
+"""Seconds between key times; a bundle is watched with as it was calibrated."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class BundlePlan:
     """Share of the memory's entries to keep; 0.1 loses little."""
     has_pictures: bool = False
     """Whether to keep a small picture of every remembered actor."""
+    detector: str | Path = RECOMMENDED_DETECTOR
+    """What people are found with while the bundle is calibrated by watching; the same as in `mule watch`."""
+    watches: bool = True
+    """Whether to calibrate by watching, where what people are seen by decides."""
 
 
 def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Bundle:
@@ -65,6 +73,17 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
     outputs = OutputsOf(plan.run_dir, experiment)
     val = outputs.on(VAL, noted=noted)
     seen = seen_model(lambda: outputs.on(TRAIN, noted=noted), val, noted=noted)
+    figures = None
+    if seen is not None and plan.watches:
+        seen, figures = calibrated_by_watching(
+            seen,
+            plan.run_dir,
+            experiment,
+            detector=plan.detector,
+            every_s=EVERY_S,
+            is_complete=isinstance(experiment.data, TableData) and experiment.data.complete,
+            noted=noted,
+        )
     remembered = _remembered(plan, settings, val, noted)
     pictures: Mapping[str, bytes] = {}
     if remembered is not None and plan.has_pictures:
@@ -74,7 +93,7 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
         plan.out,
         plan.run_dir,
         card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)).model_copy(
-            update={"decides_by": _decides_by(seen, remembered)}
+            update={"decides_by": _decides_by(seen, remembered), "watched": figures}
         ),
         contents=BundleContents(held_out, remembered, pictures, seen),
     )
@@ -155,6 +174,7 @@ def _card(plan: BundlePlan, experiment: Experiment, val: SideOutputs, *, num_hel
             "num_held_out_actors": float(num_held_out),
             "num_validation_actors": float(val.num_actors),
         },
+        every_s=EVERY_S,
         detector=SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR,
     )
 
