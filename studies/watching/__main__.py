@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from mule.features.weights.cards import find_card
+from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
-from studies.watching.material import look_at_acts, look_at_reels, make_reels, sighting
+from studies.watching.material import CARD, look_at_acts, look_at_reels, make_reels, sighting
+from studies.watching.running import run_compare
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 Data = Annotated[Path, typer.Argument(metavar="JHMDB", help="The folder of J-HMDB.")]
+Weights = Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")]
 Cache = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder of the reels and of what is computed from them.")
 ]
@@ -26,10 +30,8 @@ def make(data: Data, cache: Cache) -> None:
 def look(
     data: Data,
     cache: Cache,
-    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of I3D.")],
+    weights: Weights,
     detector: Annotated[Path, typer.Option(metavar="FILE", help="A person detector.")],
-    part: Annotated[str, typer.Option(hidden=True)] = "",
-    every: Annotated[str, typer.Option(hidden=True)] = "",
     seconds: Annotated[float, typer.Option(help="Stop after this time; run again to go on.")] = 450.0,
 ) -> None:
     """Compute what people are seen by, first what is learnt from; a run that was interrupted goes on."""
@@ -37,6 +39,21 @@ def look(
     left = look_at_acts(data, cache, seeing, until=until, noted=noted)
     left += look_at_reels(cache, seeing, detector, until=until, noted=noted)
     noted(f"{left} acts and reels are left")
+
+
+@app.command()
+def compare(
+    data: Data,
+    cache: Cache,
+    weights: Weights,
+    reports: Annotated[
+        bool, typer.Option("--report", help="Judge the reels that report instead; do so once.")
+    ] = False,
+) -> None:
+    """Compare ways of accumulating on training reels, films left out in turn."""
+    classifier = load_classifier(weights, find_card(CARD))
+    assert classifier is not None  # noqa: S101 - the card has one
+    run_compare(data, cache, classifier, reports=reports, noted=noted)
 
 
 if __name__ == "__main__":

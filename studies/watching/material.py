@@ -27,7 +27,8 @@ from mule.runtime.openvino import CompiledBackbone
 from mule.video.clips import ClipShape, clip_window, exact
 from mule.video.reading import read_clips, video_facts
 from mule.video.sources import VideoFile
-from mule.video.transforms import normalised, px_from_unit, resized, short_side_size
+from mule.video.transforms import px_from_unit
+from mule.watching.engine.bundle import ClipNeeds
 from mule.watching.engine.finding import box_finder
 from mule.watching.engine.looking import Looks, Sighting, looks_at
 from studies.compose.composites import sources_of
@@ -87,15 +88,6 @@ def make_reels(jhmdb: Path, folder: Path, *, noted: Callable[[str], None]) -> No
         noted(f"{name}: {len(reels)} reels of {len(own)} clips")
 
 
-class _Needs:
-    shape, frame_rate, short_side_px = CLIP, None, SHORT_SIDE_PX
-
-    def pixels(self, frames: Tensor) -> Tensor:
-        rows, cols = frames.shape[2:]
-        fitted = resized(frames, short_side_size(rows, cols, SHORT_SIDE_PX))
-        return normalised(fitted, NORMALISATIONS[find_card(CARD).clip.normalisation])[None]
-
-
 def _eyes(maps: FeatureMaps, boxes: SceneBoxes) -> dict[str, Tensor]:
     mean = maps.maps[0].mean(2).float()
     return inputs_in_map(mean, boxes.actors_xyxy_px.float(), boxes.actor_clip_index, stride=maps.stride)
@@ -104,7 +96,8 @@ def _eyes(maps: FeatureMaps, boxes: SceneBoxes) -> dict[str, Tensor]:
 def sighting(weights: Path) -> Sighting:
     """Return a frozen I3D, compiled, and what it shows of a person: `roi` and `frame`."""
     run = CompiledBackbone(load_backbone(weights, find_card(CARD)), num_remembered=4)
-    return Sighting(_Needs(), run, _eyes)
+    normalisation = NORMALISATIONS[find_card(CARD).clip.normalisation]
+    return Sighting(ClipNeeds(CLIP, None, SHORT_SIDE_PX, 1, normalisation), run, _eyes)
 
 
 def look_at_reels(
@@ -148,7 +141,10 @@ def _write_looks(path: Path, looks: Looks) -> None:
         time_index=looks.time_index.numpy(),
         track_ids=looks.track_ids.numpy(),
         boxes=looks.boxes_xyxy_unit.numpy(),
-        **{name: each.numpy().astype(np.float16) for name, each in looks.inputs.items()},
+        roi=looks.inputs["roi"].numpy().astype(np.float16) if len(looks) else np.zeros((0, 1024), np.float16),
+        frame=looks.inputs["frame"].numpy().astype(np.float16)
+        if len(looks)
+        else np.zeros((0, 1024), np.float16),
     )
     growing.replace(path)
 
@@ -156,13 +152,11 @@ def _write_looks(path: Path, looks: Looks) -> None:
 def read_looks(path: Path) -> Looks:
     """Read the looks at a reel."""
     with np.load(path) as file:
-        inputs = {
-            name: torch.from_numpy(file[name].astype(np.float32)) for name in ("roi", "frame") if name in file
-        }
-        return Looks(
-            *(torch.from_numpy(file[name]) for name in ("key_times_s", "time_index", "track_ids", "boxes")),
-            inputs,
+        times, index, tracks, boxes = (
+            torch.from_numpy(file[name]) for name in ("key_times_s", "time_index", "track_ids", "boxes")
         )
+        inputs = {name: torch.from_numpy(file[name].astype(np.float32)) for name in ("roi", "frame")}
+        return Looks(times, index, tracks, boxes, inputs)
 
 
 def look_at_acts(
@@ -191,7 +185,7 @@ def look_at_acts(
         if time.monotonic() > until:
             return len(missing) - done
         seen = _seen(table, row, jhmdb / "videos", seeing)
-        np.savez(place / f"{row:04d}.npz", **{name: each[0].numpy() for name, each in seen.items()})
+        np.savez(place / f"{row:04d}.npz", roi=seen["roi"][0].numpy(), frame=seen["frame"][0].numpy())
         if done % 50 == 0:
             noted(f"acts: {done} of {len(missing)}")
     return 0

@@ -14,9 +14,10 @@ from mule.memory.memory import EvidenceMemory, NeighbourKernel, Places
 from mule.memory.taught import Remembered, TaughtAction, Whitening
 from mule.model import KeptMaps, SceneBoxes, inputs_in_map, with_labels
 from mule.novelty.known import KnownActors
-from mule.watching.engine.accumulating import agreeing
-from mule.watching.engine.judging import Judge, usual_of
+from mule.watching.engine.judging import Judge
 from mule.watching.engine.seen import Eyes, SeenFileError, SeenModel, read_seen, write_seen
+from mule.watching.engine.telling import agreeing
+from mule.watching.engine.usual import usual_of
 
 ACTIONS = ("run", "sit", "talk")
 DIM = 12
@@ -79,6 +80,11 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     novel = inputs_of(torch.full((6,), 4), seed=1)
     assert torch.equal(again.fitted.parts.ranks(novel), SEEN.fitted.parts.ranks(novel))
     assert again.fitted.idle(novel) is None
+    assert again.known.actions == ACTIONS
+    assert again.known.group_of == {"video 0": "film 0"}
+    assert torch.equal(again.known.labels, SEEN.known.labels)
+    assert torch.equal(usual_of(again.fitted).of_one_look(again.fitted.ranks).rank,
+                       usual_of(SEEN.fitted).of_one_look(SEEN.fitted.ranks).rank)  # fmt: skip
 
 
 def test_idle_examples_are_read_as_they_were_written(tmp_path):
@@ -89,11 +95,6 @@ def test_idle_examples_are_read_as_they_were_written(tmp_path):
     assert (again.known.idle, again.known.num_calibrating) == (("before",), 90)
     assert torch.equal(again.fitted.idle(idle), model.fitted.idle(idle))
     assert (again.fitted.idle(idle) > 0.5).all()
-    assert again.known.actions == ACTIONS
-    assert again.known.group_of == {"video 0": "film 0"}
-    assert torch.equal(again.known.labels, SEEN.known.labels)
-    assert torch.equal(usual_of(again.fitted).of_one_look(again.fitted.ranks).rank,
-                       usual_of(SEEN.fitted).of_one_look(SEEN.fitted.ranks).rank)  # fmt: skip
 
 
 def test_a_file_of_other_weights_or_cut_short_is_refused(tmp_path):

@@ -11,7 +11,8 @@ from mule.evidence.fusion import fused_evidence, look_sums
 from mule.evidence.head import opinion_from
 from mule.novelty.combining import folds_of
 from mule.watching.engine.accumulating import TrackLooks, conflict, packed, unpacked
-from mule.watching.engine.judging import Judgements, UsualNovelty
+from mule.watching.engine.judging import Judgements
+from mule.watching.engine.usual import UsualNovelty
 
 CLASSES = 3
 

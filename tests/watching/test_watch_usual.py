@@ -8,7 +8,7 @@ import torch
 from mule.core.errors import RangeError, TooFewActors
 from mule.novelty.calibration import promised_threshold
 from mule.novelty.combining import folds_of
-from mule.watching.engine.judging import (
+from mule.watching.engine.usual import (
     BY_RULE,
     BY_TRACKS,
     UsualNovelty,

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import torch
 
+from mule.api.calibrating import calibrated_by_watching
 from mule.api.memories import model_fingerprint, remember_run
 from mule.core.errors import TooFewActors
 from mule.core.files import sha256_of
 from mule.core.progress import counted
-from mule.core.settings import Experiment, StageData
+from mule.core.settings import Experiment, StageData, TableData
+from mule.detection.tracks import NO_TRACK
 from mule.inference.flagged import WITHOUT_MEMORY
 from mule.inference.outputs import SideOutputs
 from mule.inference.running import OutputsOf
@@ -27,7 +29,6 @@ from mule.memory.taught import Remembered
 from mule.novelty.combining import DECIDING_SCORE
 from mule.training.data import Noted
 from mule.training.run_folder import RunFolder, experiment_of
-from mule.watching.engine.accumulating import thumbnail_name
 from mule.watching.engine.bundle import (
     SCENE_BOXES,
     Bundle,
@@ -38,11 +39,14 @@ from mule.watching.engine.bundle import (
     own_detector_name,
     write_bundle,
 )
-from mule.watching.engine.judging import NO_TRACK, usual_of
 from mule.watching.engine.seen import SeenModel
+from mule.watching.engine.telling import thumbnail_name
+from mule.watching.engine.usual import usual_of
 from mule.watching.thumbnails import cut_out_person, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
+EVERY_S = 1.0
+"""Seconds between key times; a bundle is watched with as it was calibrated."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,10 @@ class BundlePlan:
     """Share of the memory's entries to keep; 0.1 loses little."""
     has_pictures: bool = False
     """Whether to keep a small picture of every remembered actor."""
-    detector: Path | None = None
-    """A detector to put in, for watching; by default the bundle names one."""
+    detector: str | Path = RECOMMENDED_DETECTOR
+    """Finds people while the bundle is calibrated and when it watches: a name, or a file, which is put in."""
+    watches: bool = True
+    """Whether to calibrate by watching, where what people are seen by decides."""
 
 
 def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted = lambda _: None) -> Bundle:
@@ -69,6 +75,17 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
     outputs = OutputsOf(plan.run_dir, experiment)
     val = outputs.on(VAL, noted=noted)
     seen = seen_model(lambda: outputs.on(TRAIN, noted=noted), val, noted=noted)
+    figures = None
+    if seen is not None and plan.watches:
+        seen, figures = calibrated_by_watching(
+            seen,
+            plan.run_dir,
+            experiment,
+            detector=plan.detector,
+            every_s=EVERY_S,
+            is_complete=isinstance(experiment.data, TableData) and experiment.data.complete,
+            noted=noted,
+        )
     remembered = _remembered(plan, settings, val, noted)
     pictures: Mapping[str, bytes] = {}
     if remembered is not None and plan.has_pictures:
@@ -78,9 +95,9 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
         plan.out,
         plan.run_dir,
         card=_card(plan, experiment, val, num_held_out=len(held_out.outputs)).model_copy(
-            update={"decides_by": _decides_by(seen, remembered)}
+            update={"decides_by": _decides_by(seen, remembered), "watched": figures}
         ),
-        contents=BundleContents(held_out, remembered, pictures, seen, plan.detector),
+        contents=BundleContents(held_out, remembered, pictures, seen, _own_detector(plan)),
     )
 
 
@@ -159,14 +176,20 @@ def _card(plan: BundlePlan, experiment: Experiment, val: SideOutputs, *, num_hel
             "num_held_out_actors": float(num_held_out),
             "num_validation_actors": float(val.num_actors),
         },
+        every_s=EVERY_S,
         detector=_detector_name(plan, experiment),
     )
 
 
 def _detector_name(plan: BundlePlan, experiment: Experiment) -> str:
-    if plan.detector is not None:
-        return own_detector_name(plan.detector)
-    return SCENE_BOXES if isinstance(experiment.data, StageData) else RECOMMENDED_DETECTOR
+    own = _own_detector(plan)
+    if own is not None:
+        return own_detector_name(own)
+    return SCENE_BOXES if isinstance(experiment.data, StageData) else str(plan.detector)
+
+
+def _own_detector(plan: BundlePlan) -> Path | None:
+    return plan.detector if isinstance(plan.detector, Path) else None
 
 
 def _pictures(remembered: Remembered, train: SideOutputs, experiment: Experiment) -> Mapping[str, bytes]:

@@ -17,8 +17,8 @@ from mule.model import SceneBoxes, looks_of
 from mule.novelty.crossfit import Inputs
 from mule.video.clips import exact
 from mule.video.transforms import clip_boxes, px_from_unit, require_boxes, unit_from_px
-from mule.watching.engine.accumulating import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.engine.bundle import Bundle, ClipNeeds
+from mule.watching.engine.telling import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.moments import (
     IDLE_FROM,
     ActionOpinion,

@@ -30,6 +30,18 @@ def bundle(
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Keep a small picture of every remembered actor.")
     ] = False,
+    detector: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|NAME", help="Find people with this while calibrating; watch with the same."
+        ),
+    ] = None,
+    watches: Annotated[
+        bool,
+        typer.Option(
+            "--watch/--no-watch", help="Calibrate on the run's own videos, watched as `mule watch` will."
+        ),
+    ] = True,
     settings: SettingsOption = None,
 ) -> None:
     """Make a model for `mule watch --model` from a finished run.
@@ -40,14 +52,17 @@ def bundle(
     With a frozen backbone, a person is novel who looks like nobody that does
     a known action: by the box, by the whole frame, and by what the backbone's
     own classifier says. This is fitted to all known actors of training and
-    validation. Otherwise the network's evidence and the memory decide, and the
+    validation, and calibrated by watching their videos: the threshold is set
+    on people who are found and followed as `mule watch` will. With
+    `data.complete = true`, people there who do nothing teach who is idle.
+    Otherwise the network's evidence and the memory decide, and the
     known actors of validation calibrate them.
 
     Networks with two outputs per action have no memory; their novelty rests
     on the network's evidence alone.
     """
     require_folders(run_dir, what="the folder of a run")
-    from mule.api.bundling import BundlePlan, make_bundle
+    from mule.api.bundling import RECOMMENDED_DETECTOR, BundlePlan, make_bundle
 
     plan = BundlePlan(
         run_dir,
@@ -56,6 +71,10 @@ def bundle(
         has_memory=memory,
         memory_share=share,
         has_pictures=pictures,
+        detector=Path(detector)
+        if detector and Path(detector).is_file()
+        else detector or RECOMMENDED_DETECTOR,
+        watches=watches,
     )
     with steps_shown():
         model = make_bundle(plan, settings or [], noted=said_once())
@@ -73,6 +92,8 @@ def print_bundle(model: "Bundle") -> None:
         typer.echo(f"{len(remembered.memory)} remembered actors, which give reasons")
     if model.seen is not None:
         _print_seen(model)
+        if model.card.watched is not None:
+            typer.echo(model.card.watched.in_words())
         typer.echo(f"several looks at one person: {model.usual.looks_rule}")
         typer.echo(f"detector: {model.card.detector}; next: mule watch SOURCE --model {model.folder}")
         return

@@ -113,6 +113,9 @@ class TableData(Settings):
     """What validation and test judge: the actors of the table, or detected persons with the truth of their match."""
     test_person_score: Share = PAPER_ACTOR_SCORE
     """Smallest score of a detected person in validation and test."""
+    complete: bool = False
+    """Whether the table names what everybody does at its times: then people without a row or an action there do nothing, and
+    a bundle learns from them who is idle."""
     videos: str = "videos"
     split: str = "split.toml"
     train_novel: Literal["drop", "unlabel"] | None = None

@@ -218,6 +218,8 @@ class FittedToKnown:
     tracks: Int[Tensor, " actors"]
     num_idle: int = 0
     """How many of the last classes are idle ones."""
+    watched: Float[Tensor, " tracks"] | None = None
+    """The largest `best_window` of each known person while videos were watched, by parts fitted without its film."""
 
     def idle(self, inputs: Inputs) -> Float[Tensor, " actors"] | None:
         """Return how much each actor resembles idle people (`idle_share`); None without examples of them."""
@@ -237,7 +239,8 @@ class FittedToKnown:
             "tracks": self.tracks,
             "num_idle": torch.tensor(self.num_idle),
         }
-        return {**self.parts.tensors(), **about}
+        watched = {} if self.watched is None else {"watched": self.watched}
+        return {**self.parts.tensors(), **about, **watched}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], blocks: Sequence[str]) -> "FittedToKnown":
@@ -246,5 +249,10 @@ class FittedToKnown:
             int(tensors["num_idle"]) if "num_idle" in tensors else 0
         )  # not in files of earlier versions
         return cls(
-            SeenParts.of(tensors, blocks), tensors["ranks"], tensors["folds"], tensors["tracks"], num_idle
+            SeenParts.of(tensors, blocks),
+            tensors["ranks"],
+            tensors["folds"],
+            tensors["tracks"],
+            num_idle,
+            tensors.get("watched"),
         )

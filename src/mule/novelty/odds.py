@@ -6,6 +6,8 @@ from decimal import Decimal
 
 from mule.core.errors import RangeError
 
+IDLE_FROM = 0.5
+"""Above this share, a person resembles idle people more than people who act."""
 LARGEST_ODDS = 10_000
 """The largest odds that words claim."""
 

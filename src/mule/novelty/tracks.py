@@ -28,6 +28,8 @@ KAPPA = 0.5
 """Of the calibrator p ↦ κ·p^(κ−1), whose mean over uniform p is 1 for any κ from 0 to 1."""
 MOST_WINDOW = 5
 """Looks that the best window has at most."""
+IDLE_ENDS_ACT = 2
+"""Idle looks in a row after which an act is over."""
 
 
 def mean_rank(ranks: Ranks) -> float:
@@ -125,7 +127,7 @@ def along_track(
 def largest_by_track(
     numbers: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"]
 ) -> Float[Tensor, " tracks"]:
-    """Return the largest number of each track, by track; tracks that were never more than idle are left out.
+    """Return the largest number of each track, or person, in order; those who were never more than idle are left out.
 
     >>> numbers = torch.tensor([1.0, 5.0, -torch.inf, 2.0])
     >>> largest_by_track(numbers, torch.tensor([0, 0, 1, 7])).tolist()

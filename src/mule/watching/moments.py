@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from mule.core.errors import MuleError
 from mule.core.printable import is_unwritable
 from mule.core.settings import Count, Share
-from mule.novelty.odds import in_words
+from mule.novelty.odds import IDLE_FROM, in_words
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,9 +26,6 @@ VERSION = 1
 P_VALUE = "p_value"
 
 SAME_PLACE_PX = 0.01
-
-IDLE_FROM = 0.5
-"""Above this share, a person resembles idle people more than people who act."""
 
 Decision = Literal["known", "novel", "idle", "unsure"]
 View = Literal["now", "so_far"]

@@ -53,8 +53,9 @@ from mule.training.run_folder import CARD, EXPERIMENT, MODEL, experiment_of, rea
 from mule.video.clips import ClipShape
 from mule.video.transforms import Normalisation, normalised, resized, short_side_size
 from mule.watching.engine.bundle_card import BUNDLE, BUNDLE_FORMAT, BundleCard, BundleError, read_bundle_card
-from mule.watching.engine.judging import HeldOutOutputs, Judge, UsualNovelty, usual_novelty, usual_of
+from mule.watching.engine.judging import HeldOutOutputs, Judge
 from mule.watching.engine.seen import SEEN, Eyes, SeenModel, read_seen, write_seen
+from mule.watching.engine.usual import UsualNovelty, usual_novelty, usual_of
 from mule.watching.thumbnails import THUMBNAILS, ThumbnailArchive, thumbnails_in, write_thumbnails
 
 CALIBRATION, MEMORY = "calibration.safetensors", "memory.safetensors"

@@ -23,6 +23,41 @@ class BundleError(WeightsError):
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+class WatchedFigures(BaseModel):
+    """What was said of people in the videos that a bundle was calibrated on, films left out in turn."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_videos: int
+    num_known_people: int
+    """They set the threshold, so of these the promised share is flagged."""
+    num_novel_people: int = 0
+    num_novel_flagged: int = 0
+    """While they did something novel."""
+    num_idle_looks: int = 0
+    num_idle_recognised: int = 0
+    num_known_looks: int = 0
+    num_known_called_idle: int = 0
+
+    def in_words(self) -> str:
+        """Return what a user will get.
+
+        >>> WatchedFigures(num_videos=8, num_known_people=40, num_novel_people=10, num_novel_flagged=6).in_words()
+        'watched 8 videos with 40 known people; 6 of 10 novel people were flagged'
+        """
+        said = [f"watched {self.num_videos} videos with {self.num_known_people} known people"]
+        if self.num_novel_people:
+            said.append(f"{self.num_novel_flagged} of {self.num_novel_people} novel people were flagged")
+        if self.num_idle_looks:
+            said.append(
+                f"{self.num_idle_recognised} of {self.num_idle_looks} idle looks were recognised as idle"
+            )
+            said.append(
+                f"{self.num_known_called_idle} of {self.num_known_looks} looks at known acts were called idle"
+            )
+        return "; ".join(said)
+
+
 class BundleCard(BaseModel):
     """What a bundle contains and was made from."""
 
@@ -45,6 +80,8 @@ class BundleCard(BaseModel):
     every_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
     decides_by: str | None = None
     """The score that decides who is novel, as `mule evaluate run` names it; None in folders of earlier versions."""
+    watched: WatchedFigures | None = None
+    """What calibration by watching found; None if thresholds are those of labelled moments."""
 
 
 def read_bundle_card(folder: Path) -> BundleCard:

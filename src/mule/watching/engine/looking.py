@@ -8,7 +8,6 @@ Calibration and idle examples come from here, so that both meet the detector, th
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -17,43 +16,21 @@ from torch import Tensor
 from mule.features.pooling import FeatureMaps
 from mule.model import SceneBoxes
 from mule.novelty.crossfit import Inputs
-from mule.video.clips import ClipShape, exact
+from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, VideoSource
 from mule.video.transforms import unit_from_px
+from mule.watching.engine.bundle import ClipNeeds
 from mule.watching.engine.finding import BoxFinder, scenes
 from mule.watching.engine.key_times import LINK_STEPS, Rhythm, open_clips, sights_of
 from mule.watching.engine.recognising import visible
-
-
-class Needs(Protocol):
-    """The clips that a network takes; `ClipNeeds` of a bundle is one."""
-
-    @property
-    def shape(self) -> ClipShape:
-        """Frames of a clip."""
-        ...
-
-    @property
-    def frame_rate(self) -> Fraction | None:
-        """Of the grid of times; None takes each video's own."""
-        ...
-
-    @property
-    def short_side_px(self) -> int | None:
-        """Of the frames that are read."""
-        ...
-
-    def pixels(self, frames: Tensor) -> Tensor:
-        """Return a clip as the backbone takes it."""
-        ...
 
 
 @dataclass(frozen=True)
 class Sighting:
     """How people are seen: the clips, the backbone, and what it shows of an actor."""
 
-    needs: Needs
+    needs: ClipNeeds
     backbone: Callable[[Tensor], FeatureMaps]
     eyes: Callable[[FeatureMaps, SceneBoxes], Inputs]
 

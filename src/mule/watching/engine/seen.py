@@ -10,7 +10,7 @@ bundle is read.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,12 @@ class SeenModel:
                     "earlier version taught it. Forget it, and teach it again."
                 )
             known = known.taught(action.name, action.inputs, action.videos)
-        return self if known.actions == self.known.actions else SeenModel.of(known)
+        if known.actions == self.known.actions:
+            return self
+        fitted = (
+            known.fitted()
+        )  # −log p of a look means the same as before, so what was watched still calibrates it
+        return SeenModel(known, replace(fitted, watched=self.fitted.watched))
 
 
 @dataclass(frozen=True)

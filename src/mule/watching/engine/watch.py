@@ -25,7 +25,7 @@ from mule.training.run_folder import read_card
 from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
-from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks, moment_of
+from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks
 from mule.watching.engine.bundle import SCENE_BOXES, Bundle
 from mule.watching.engine.finding import (
     ACTORS,
@@ -48,6 +48,7 @@ from mule.watching.engine.key_times import (
     sights_of,
 )
 from mule.watching.engine.recognising import Recognised, Recogniser
+from mule.watching.engine.telling import moment_of
 from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts
 
 State = Mapping[str, Tensor]
