@@ -3,9 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results builtin faults lock sbom audit licences setup clean
+.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results people stage faults lock sbom audit licences setup clean
 
-demo: $(READY)            ## watch a rendered scene with the built-in model: who does what, who is novel
+demo: $(READY)            ## watch real people: who does what, who is novel; teach that act, and watch again
 	$(BIN)/python -m examples.demo
 
 FIRST := cli comparison core data detection distributed docs evaluation evidence inference stage
@@ -62,7 +62,14 @@ deviations: $(READY)      ## what each deviation costs; writes the measured part
 results: $(READY)         ## write docs/RESULTS.md and the table of the README from studies/results
 	$(BIN)/python -m studies.results
 
-builtin: $(READY)         ## make the built-in model anew
+JHMDB  ?= ../shared/data/videos/jhmdb
+CAVIAR ?= ../shared/data/videos/caviar_lobby
+MAPS   ?= runs/make_people/maps
+
+people: $(READY)          ## make the model of real people anew, from J-HMDB and CAVIAR; `mule weights pull i3d` first
+	$(BIN)/python -m examples.make_people $(JHMDB) $(CAVIAR) --maps $(MAPS)
+
+stage: $(READY)           ## make the model of rendered scenes anew
 	$(BIN)/python -m examples.make_builtin
 
 faults: $(READY)          ## make every write of every command fail once, and continue; writes docs/RELIABILITY.md

@@ -27,7 +27,7 @@ from mule.video.encode import VideoWriter
 from mule.video.reading import Clip, video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFile, VideoSource
 from mule.watching.engine import watch as watching
-from mule.watching.engine.bundle import builtin_folder, read_bundle
+from mule.watching.engine.bundle import STAGE, read_bundle
 from mule.watching.engine.finding import FoundBoxes
 from mule.watching.engine.key_times import LiveSights, Rhythm, open_clips
 from mule.watching.engine.watch import WatchSettings
@@ -63,9 +63,7 @@ def watched(people: int) -> tuple[int, float, int]:
     draw = np.random.default_rng(0)
     frames = (draw.integers(0, 255, (ROWS, COLS, 3), np.uint8) for _ in range(RATE * SECONDS))
     began = time.monotonic()
-    seen = [
-        len(moment.actors) for moment in watch(frames, rate=RATE, model="builtin", detector=Crowd(people))
-    ]
+    seen = [len(moment.actors) for moment in watch(frames, rate=RATE, model="stage", detector=Crowd(people))]
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return peak_mb, time.monotonic() - began, max(seen)
 
@@ -137,7 +135,7 @@ def soaked(hours: float, folder: Path) -> Iterator[tuple[float, int]]:
     ):
         watcher = watching.open_watch(
             LiveStream("rtsp://soak/1"),
-            read_bundle(builtin_folder()),
+            read_bundle(Path(STAGE)),
             detector=Passers(),
             settings=WatchSettings(every_s=5.0),
         )

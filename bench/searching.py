@@ -9,6 +9,7 @@ directions are the worst case: neighbours are hardly nearer than everything else
 
 import resource
 import time
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from bench.timing import take_turns
 from mule.memory.files import read_memory
 from mule.memory.memory import EvidenceMemory, unit_features
 from mule.memory.search import MOST_EXACT, NO_ENTRY, EntrySearch, nearest
-from mule.watching.engine.bundle import MEMORY, builtin_folder
+from mule.watching.engine.bundle import MEMORY, STAGE, packaged_folder
 
 MANY, FEWER = 1_100_000, 200_000
 NUM_QUERIES, NUM_NEIGHBOURS = 256, 20
@@ -32,7 +33,7 @@ def main() -> None:
         f"queries of {ACTORS_AT_ONCE} actors at once"
     )
     print(f"{'':<34}{'entries':>10}{'build':>9}{'recall':>8}{'exact':>10}{'inverted':>10}{'speedup':>14}")
-    memory = read_memory(builtin_folder() / MEMORY).memory
+    memory = read_memory(Path(str(packaged_folder(STAGE))) / MEMORY).memory
     dim = memory.dim
     share = measure(
         "like remembered actors", as_remembered(memory, MANY, 0), as_remembered(memory, NUM_QUERIES, 1)

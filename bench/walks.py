@@ -154,7 +154,7 @@ def routes(folder: Path) -> dict[str, Route]:
         ),
         "watch": Route(
             "`mule watch` to report.html",
-            ["watch", f"{here}/takes/videos/clip_000000.mp4", "--model", "builtin", "--out", f"{here}/seen"],
+            ["watch", f"{here}/takes/videos/clip_000000.mp4", "--model", "stage", "--out", f"{here}/seen"],
             None,
         ),
         "compare": Route(

@@ -6,7 +6,7 @@ from typing import Any
 
 from examples.builtin_takes import Cast, mixed_take, write_take
 from mule.core.files import write_file
-from mule.watching.engine.bundle import BUILTIN, read_bundle
+from mule.watching.engine.bundle import STAGE, read_bundle
 from mule.watching.engine.watch import WatchSettings, open_watch
 
 DECISIONS = Path(__file__).parent.parent / "tests" / "watching" / "builtin_decisions.json"
@@ -20,7 +20,7 @@ def write_short_take(path: Path) -> None:
 
 def decisions_of(video: Path) -> list[dict[str, Any]]:
     """List every actor at every key time: box, probable actions, p-value and decision."""
-    bundle = read_bundle(Path(BUILTIN))
+    bundle = read_bundle(Path(STAGE))
     return [
         {
             "key_time_s": moment.key_time_s,

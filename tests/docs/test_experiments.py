@@ -25,7 +25,7 @@ R101 = "backbone.name=pytorchvideo_slowfast_8x8_r101"
 
 def test_there_is_one_experiment_per_data_set():
     names = [path.stem for path in FILES]
-    assert names == ["airtlab", "ava", "builtin", "caviar", "charades", "jhmdb", "own", "stage"]
+    assert names == ["airtlab", "ava", "builtin", "caviar", "charades", "jhmdb", "own", "people", "stage"]
     for first, second in combinations(FILES, 2):
         assert len(differences(load_experiment(first), load_experiment(second))) > 1
 

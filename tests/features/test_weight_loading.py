@@ -112,7 +112,7 @@ def test_arrays_written_by_python_2_are_read_bit_by_bit(tmp_path):
     array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("<f4")
     (tmp_path / "a.pkl").write_bytes(python2_pickle(array))
     checkpoint = read_checkpoint(tmp_path / "a.pkl")
-    assert checkpoint.format == "caffe2 pickle"
+    assert checkpoint.format == "array pickle"
     assert np.array_equal(checkpoint.tensors["conv1_w"].numpy(), array)
 
 

@@ -169,8 +169,8 @@ def test_where_held_out_actors_were_seen_is_asked_for_before_others_are_merged(f
 
 
 def test_the_model_of_the_package_is_not_taught():
-    outcome = mule("teach", "builtin", "--class", "hop", "--examples", "t.csv")
-    assert "the built-in model cannot be changed. Copy" in str(outcome.exception)
+    outcome = mule("teach", "stage", "--class", "hop", "--examples", "t.csv")
+    assert "a model of the package cannot be changed. Copy" in str(outcome.exception)
 
 
 def test_what_is_no_memory_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""The model that comes with the package: it is small, whole, known by name, and decides as it did when it was made."""
+"""The model of rendered scenes that comes with the package: it is small, whole, known by name, and decides as it did when it was made."""
 
 import hashlib
 import json
@@ -10,25 +10,30 @@ import pytest
 from examples.builtin_decisions import DECISIONS, decisions_of, write_short_take
 from mule.core.errors import DetectorError
 from mule.stage.classes import stage_split
-from mule.watching.engine.bundle import BUILTIN, DETECTOR, BundleError, builtin_folder, read_bundle
+from mule.watching.engine.bundle import DETECTOR, STAGE, BundleError, packaged_folder, read_bundle
 from mule.watching.engine.finding import box_finder
 
 MOST_BYTES = 10_000_000
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "src" / "mule" / "models" / STAGE
 
 
 @pytest.fixture(scope="module")
 def bundle():
-    return read_bundle(Path(BUILTIN))
+    return read_bundle(Path(STAGE))
+
+
+def test_its_earlier_name_still_means_it():
+    assert packaged_folder("builtin") == packaged_folder(STAGE) == FOLDER
 
 
 def test_it_fits_into_ten_megabytes():
-    assert 0 < sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()) < MOST_BYTES
+    assert 0 < sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < MOST_BYTES
 
 
 def test_its_card_agrees_with_its_bytes(bundle):
-    weights = hashlib.sha256((builtin_folder() / "model.safetensors").read_bytes()).hexdigest()
-    run = json.loads((builtin_folder() / "card.json").read_text())
+    weights = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
+    run = json.loads((FOLDER / "card.json").read_text())
     assert bundle.card.weights_sha256 == run["weights_sha256"] == weights
 
 
@@ -42,7 +47,7 @@ def test_its_card_says_what_it_was_made_of_and_how_good_it_is(bundle):
 
 
 def test_it_was_made_by_the_committed_experiment():
-    made = tomllib.loads((builtin_folder() / "experiment.toml").read_text())
+    made = tomllib.loads((FOLDER / "experiment.toml").read_text())
     wanted = tomllib.loads((ROOT / "experiments" / "builtin.toml").read_text())
     for key, value in wanted.items():
         found = made[key]
@@ -59,8 +64,10 @@ def test_every_file_goes_into_a_wheel():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/mule"]}
     ignored = [line.strip("/*") for line in (ROOT / ".gitignore").read_text().split()]
-    names = [str(path.relative_to(ROOT / "src")) for path in builtin_folder().rglob("*") if path.is_file()]
-    assert {f"mule/{BUILTIN}/{name}" for name in ("model.safetensors", "bundle.json", DETECTOR)} <= set(names)
+    names = [str(path.relative_to(ROOT / "src")) for path in FOLDER.rglob("*") if path.is_file()]
+    assert {f"mule/models/{STAGE}/{name}" for name in ("model.safetensors", "bundle.json", DETECTOR)} <= set(
+        names
+    )
     assert not [name for name in names for part in Path(name).parts if part in ignored]
 
 
@@ -80,16 +87,16 @@ def test_a_short_take_is_watched_by_name_from_anywhere_and_decided_as_recorded(t
 
 def test_a_folder_of_the_same_name_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / BUILTIN).mkdir()
+    (tmp_path / STAGE).mkdir()
     with pytest.raises(BundleError, match=r"bundle\.json"):
-        read_bundle(Path(BUILTIN))
+        read_bundle(Path(STAGE))
 
 
 def test_its_detector_is_read_like_any_other_and_a_damaged_one_refused(tmp_path):
-    finder = box_finder(builtin_folder() / DETECTOR, "take")
+    finder = box_finder(FOLDER / DETECTOR, "take")
     assert tuple(finder.class_names) == ("person", "ball", "box")
     assert finder.links_between
     damaged = tmp_path / DETECTOR
-    damaged.write_bytes((builtin_folder() / DETECTOR).read_bytes()[:-5])
+    damaged.write_bytes((FOLDER / DETECTOR).read_bytes()[:-5])
     with pytest.raises(DetectorError, match=r"detector\.safetensors"):
         box_finder(damaged, "take")

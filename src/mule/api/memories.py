@@ -18,7 +18,7 @@ from mule.memory.building import SeenActors, known_among, left_out_sentence, usa
 from mule.memory.taught import Remembered
 from mule.training.data import Noted
 from mule.training.run_folder import experiment_of
-from mule.watching.engine.bundle import BUILTIN, builtin_folder, is_own_detector
+from mule.watching.engine.bundle import is_own_detector, packaged_folder
 from mule.watching.engine.bundle_card import BUNDLE, read_bundle_card
 
 
@@ -35,9 +35,10 @@ class Examples:
 
 def model_fingerprint(run_dir: Path) -> str:
     """Return the SHA-256 of a run's weights, by which a memory names its model."""
-    if str(run_dir) == BUILTIN and not run_dir.exists():
+    packaged = packaged_folder(run_dir)
+    if packaged is not None:
         raise RangeError(
-            f"{run_dir}: the built-in model cannot be changed. Copy {builtin_folder()} to a folder of your own, and use "
+            f"{run_dir}: a model of the package cannot be changed. Copy {packaged} to a folder of your own, and use "
             "that folder here and with `mule watch --model`."
         )
     return weights_digest(run_dir)

@@ -26,12 +26,12 @@ from mule.runtime.exported import ExportCard
 from mule.training.step import Listener
 from mule.video.sources import VideoSource
 from mule.watching.engine.bundle import (
-    BUILTIN,
     MEMORY,
+    PEOPLE,
     Bundle,
     BundleCard,
     BundleError,
-    builtin_folder,
+    packaged_folder,
     read_bundle,
 )
 from mule.watching.moments import Moment
@@ -50,7 +50,7 @@ class Model:
 
     >>> import numpy as np
     >>> from mule import Model
-    >>> model = Model.load("builtin")
+    >>> model = Model.load("stage")
     >>> clip = np.zeros((16, 96, 128, 3), dtype=np.uint8)
     >>> people = model.predict(clip, [[40, 20, 70, 90]])
     >>> len(people), people[0].decision in ("known", "novel")
@@ -64,17 +64,17 @@ class Model:
         self._working_copy: Path | None = None
 
     @classmethod
-    def load(cls, path_or_name: str | Path = BUILTIN) -> "Model":
+    def load(cls, path_or_name: str | Path = PEOPLE) -> "Model":
         """Load a model.
 
         Args:
-            path_or_name: a folder that `mule bundle`, `Model.train` or `Model.save` made, or `builtin`.
+            path_or_name: a folder that `mule bundle`, `Model.train` or `Model.save` made, `people` or `stage`.
 
         Raises:
             MuleError: the folder holds no model, or its files do not belong together.
 
-        >>> Model.load("builtin").card.name
-        'builtin'
+        >>> Model.load("stage").card.name
+        'stage'
         """
         return cls(read_bundle(Path(path_or_name)))
 
@@ -162,7 +162,7 @@ class Model:
 
         >>> import numpy as np
         >>> frames = (np.zeros((96, 128, 3), np.uint8) for _ in range(32))
-        >>> [moment.key_time_s for moment in Model.load("builtin").watch(frames, rate=16)]
+        >>> [moment.key_time_s for moment in Model.load("stage").watch(frames, rate=16)]
         [0.0, 1.0]
         """
         return watch(source, model=self._bundle, **options)
@@ -238,7 +238,7 @@ class Model:
     def forget(self, action: str) -> None:
         """Forget an action, trained or taught; people who do it are novel from then on.
 
-        >>> model = Model.load("builtin")
+        >>> model = Model.load("stage")
         >>> action = model.classes[0]
         >>> model.forget(action)
         >>> action in model.classes
@@ -250,14 +250,15 @@ class Model:
         """Write the model to a folder: a new one, or the one it was loaded from.
 
         Raises:
-            BundleError: another folder of this name exists, or the model is built-in and no new folder is
+            BundleError: another folder of this name exists, or the model is the package's own and no new folder is
                 given.
         """
         place = Path(folder)
         if place.exists() and place.samefile(self._origin):
-            if place.samefile(builtin_folder()):
+            packaged = packaged_folder(place.name)
+            if packaged is not None and place.samefile(packaged):
                 raise BundleError(
-                    f"{place}: the built-in model cannot be changed. Save to a folder of your own."
+                    f"{place}: a model of the package cannot be changed. Save to a folder of your own."
                 )
             if self._working_copy is not None:
                 with only_writer(place):
@@ -294,7 +295,7 @@ class Model:
     def __repr__(self) -> str:
         """Name the model, what it knows and what its novelty rests on.
 
-        >>> repr(Model.load("builtin")).startswith("Model('builtin'")
+        >>> repr(Model.load("stage")).startswith("Model('stage'")
         True
         """
         names = ", ".join(self.classes[:CLASSES_SHOWN]) + (", …" if len(self.classes) > CLASSES_SHOWN else "")

@@ -108,7 +108,7 @@ def train_on_own_videos(plan: OwnVideosPlan, *, listener: Listener | None = None
             plan.out,
             plan.name or plan.out.name,
             has_pictures=plan.has_pictures,
-            detector=_detector_on_disk(plan),
+            detector=_detector_on_disk(plan) or RECOMMENDED_DETECTOR,
         )
         return make_bundle(bundle, noted=listener.noted)
 

@@ -8,16 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from mule.core.errors import RangeError, ShapeError
 from mule.memory.memory import whole_features
-from mule.model import SceneBoxes, looks_of
+from mule.model import looks_of
 from mule.novelty.crossfit import Inputs
 from mule.video.clips import exact
-from mule.video.transforms import clip_boxes, px_from_unit, require_boxes, unit_from_px
+from mule.video.transforms import require_boxes, unit_from_px
 from mule.watching.engine.bundle import Bundle, ClipNeeds
+from mule.watching.engine.showing import in_shares, shown
 from mule.watching.engine.telling import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.moments import (
     IDLE_FROM,
@@ -40,7 +41,7 @@ class Prediction(Record):
     >>> import numpy as np
     >>> from mule import Model
     >>> clip = np.zeros((16, 96, 128, 3), dtype=np.uint8)
-    >>> person = Model.load("builtin").predict(clip, [[40, 20, 70, 90]])[0]
+    >>> person = Model.load("stage").predict(clip, [[40, 20, 70, 90]])[0]
     >>> sorted(person.to_dict())
     ['actions', 'box_xyxy_px', 'decision', 'novelty', 'opinions']
     """
@@ -124,36 +125,28 @@ def _network_rows(
     rate: float | None,
 ) -> tuple[Float[Tensor, "people outputs"], Float[Tensor, "people dim"], Inputs | None]:
     """Return what the network outputs for each person of a clip, what a memory keeps of them, and what they are seen by."""
-    pixels = bundle.needs.pixels(frames[_chosen(len(frames), bundle.needs, rate)])
-    from_size, to_size = (frames.shape[2], frames.shape[3]), (pixels.shape[3], pixels.shape[4])
-    actors = _scaled(boxes_xyxy_px, from_size, to_size)
-    objects = _scaled(objects_xyxy_px, from_size, to_size)
-    scene = SceneBoxes(
-        actors,
-        torch.zeros(len(actors), dtype=torch.int64),
-        objects,
-        torch.zeros(len(objects), dtype=torch.int64),
-    )
-    maps = bundle.model.backbone(pixels)
+    size = (frames.shape[2], frames.shape[3])
+    actors, objects = (in_shares(each, size) for each in (boxes_xyxy_px, objects_xyxy_px))
+    chosen = frames[_chosen(len(frames), bundle.needs, rate)]
+    maps, scene, is_actor, is_object = shown(bundle, chosen, actors, objects)
+    _require_all(is_actor, boxes_xyxy_px, size)
+    if bundle.card.sees == "frame":
+        _require_all(is_object, objects_xyxy_px, size)
     output = bundle.model.decide([maps], scene)
     features = whole_features(output.features, looks_of([maps], scene))
     return output.outputs, features, None if bundle.eyes is None else bundle.eyes(maps, scene)
 
 
-def _scaled(
-    boxes_xyxy_px: Float[Tensor, "boxes 4"], from_size: tuple[int, int], to_size: tuple[int, int]
-) -> Float[Tensor, "boxes 4"]:
-    """Return boxes in pixels of what the network sees; sizes are rows and columns."""
-    rows, cols = to_size
-    unit = unit_from_px(boxes_xyxy_px, width_px=from_size[1], height_px=from_size[0])
-    scaled, is_seen = clip_boxes(px_from_unit(unit, width_px=cols, height_px=rows), rows, cols)
+def _require_all(
+    is_seen: Bool[Tensor, " boxes"], boxes_xyxy_px: Float[Tensor, "boxes 4"], size: tuple[int, int]
+) -> None:
+    """Refuse boxes that cover no pixel of what the network sees of a frame of this size."""
     if not is_seen.all():
         first = int(torch.nonzero(~is_seen)[0])
         raise RangeError(
-            f"a box must cover at least a pixel of what the network sees, {rows} x {cols}; box {first}, "
+            f"a box must cover at least a pixel of what the network sees of {size[0]} x {size[1]} pixels; box {first}, "
             f"{boxes_xyxy_px[first].tolist()}, does not. Leave it out."
         )
-    return scaled
 
 
 def _corners(boxes: BoxRows, frames: UInt8[Tensor, "frames 3 rows cols"]) -> Float[Tensor, "boxes 4"]:

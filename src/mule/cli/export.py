@@ -13,7 +13,9 @@ SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder made by `mule bundle`, or builtin.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Folder made by `mule bundle`, people or stage.")
+    ],
     to: Annotated[str, typer.Option(metavar="onnx|openvino", help="Runtime to export to.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; it must not exist yet.")],
     size: Annotated[

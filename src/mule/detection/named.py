@@ -2,6 +2,7 @@
 
 FILE.onnx                     YOLOX, run by onnxruntime
 FILE.pth                      Faster R-CNN of torchvision; its tensors tell which: ResNet-50, ResNet-50 v2, ResNeXt-101
+FILE.pdmodel                  PicoDet, run by OpenVINO; its weights beside it
 FILE.safetensors, builtin     a centre detector; the built-in one knows rendered scenes
 yolox_s, fasterrcnn_…         a card whose file was pulled
 """
@@ -15,6 +16,7 @@ from mule.detection.cards import DETECTOR_CARDS, DetectorCard
 from mule.detection.centres import read_centre_detector
 from mule.detection.detector import Detector, YoloxDetector
 from mule.detection.faster_rcnn import load_faster_rcnn
+from mule.detection.picodet import PicoDetector
 
 BUILTIN_DETECTOR = "builtin"
 UNKNOWN_ACTOR_SCORE = 0.3
@@ -31,7 +33,7 @@ def detector_place(name: str | Path) -> Path:
     if path.exists():
         return path
     if str(name) == BUILTIN_DETECTOR:
-        return Path(str(importlib.resources.files("mule") / "builtin" / "detector.safetensors"))
+        return Path(str(importlib.resources.files("mule") / "models" / "stage" / "detector.safetensors"))
     card = DETECTOR_CARDS.get(str(name))
     if card is None:
         names = (BUILTIN_DETECTOR, *DETECTOR_CARDS)
@@ -77,10 +79,12 @@ def load_detector(path: Path, *, threads: int = 0, device: str = "cpu") -> Detec
         raise DetectorError(f"{path}: only Faster R-CNN (.pth) runs on {device}; leave the device out.")
     if suffix == ".onnx":
         return YoloxDetector(path, actor_score=_actor_score(path), threads=threads)
+    if suffix == ".pdmodel":
+        return PicoDetector(path, actor_score=_actor_score(path), threads=threads)
     if suffix == ".safetensors":
         return read_centre_detector(path)
     raise DetectorError(
-        f"{path}: a detector must be a YOLOX file (.onnx), Faster R-CNN (.pth), a centre detector (.safetensors), or boxes "
+        f"{path}: a detector must be a YOLOX file (.onnx), PicoDet (.pdmodel), Faster R-CNN (.pth), a centre detector (.safetensors), or boxes "
         "in .csv or .json; this is none of them."
     )
 

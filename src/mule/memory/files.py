@@ -28,6 +28,7 @@ from mule.memory.taught import HeldOut, Remembered, TaughtAction, Whitening
 
 _FORMAT = "mule-memory-2"
 _CARD = "card"
+_ROUNDED = ("features", "held_out.features", "held_out.outputs")
 
 
 class MemoryFileError(MuleError, OSError):
@@ -62,10 +63,15 @@ def place_to_write(out: Path | None, *, instead_of: Path | None = None) -> Path:
     return out
 
 
-def write_memory(path: Path, remembered: Remembered) -> None:
-    """Write a memory; if that fails, the old file stays as it was. The manifest of its folder follows."""
+def write_memory(path: Path, remembered: Remembered, *, is_small: bool = False) -> None:
+    """Write a memory; if that fails, the old file stays as it was. The manifest of its folder follows.
+
+    A small file holds features and outputs in half precision.
+    """
     memory, held_out = remembered.memory, remembered.held_out
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(remembered).items()}
+    if is_small:
+        tensors |= {name: tensors[name].half() for name in _ROUNDED if name in tensors}
     card = {
         "format": _FORMAT,
         "model": memory.model,
@@ -161,7 +167,7 @@ def _tensors(remembered: Remembered) -> dict[str, Tensor]:
 
 def _remembered(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remembered:
     memory = EvidenceMemory(
-        features=tensors["features"],
+        features=tensors["features"].float(),  # a file may hold half precision
         labels=tensors["labels"],
         counts=tensors["counts"],
         scales=tensors["scales"],
@@ -181,8 +187,8 @@ def _remembered(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Remem
     held_out = None
     if card["held_out_classes"] is not None:
         held_out = HeldOut(
-            features=tensors["held_out.features"],
-            outputs=tensors["held_out.outputs"],
+            features=tensors["held_out.features"].float(),
+            outputs=tensors["held_out.outputs"].float(),
             labels=tensors["held_out.labels"],
             class_names=tuple(card["held_out_classes"]),
             model=card["model"],

@@ -13,17 +13,11 @@ clips ─┬─ chosen positions ─▶ slow ─┐
        └─ pairs of frames ──▶ fast ─┴─▶ maps
 """
 
-import os
-import subprocess
-import sys
 import warnings
 from collections import OrderedDict
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -31,7 +25,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mule.core.errors import MuleError, NotFinite, RangeError, ShapeError
+from mule.core.compiling import RuntimeMissing as RuntimeMissing
+from mule.core.compiling import compiled_for_cpu, require_openvino
+from mule.core.errors import NotFinite, RangeError, ShapeError
 from mule.features.backbones.slowfast import SlowFast, Stem, slow_frame_positions
 from mule.features.extraction import FrozenBackbone
 from mule.features.pooling import DETECTION_HEAD, FeatureMaps, RoiSampling, context_map
@@ -125,12 +121,6 @@ class PairedStem(nn.Module):
 ClipSize = tuple[int, int, int]
 """Frames, rows and columns of a clip."""
 CLIPS_INPUT, BOXES_INPUT = "clips", "boxes_xyxy_px"
-CPU_FACTS = Path("/proc/cpuinfo")
-MAX_ISA = "ONEDNN_MAX_CPU_ISA"
-
-
-class RuntimeMissing(MuleError, ImportError):  # noqa: N818 - names the fact, as the messages do
-    """The package that a runtime needs is not installed; the message names the extra."""
 
 
 @dataclass(frozen=True)
@@ -265,24 +255,6 @@ class CompiledBoxFeatures:
         return features
 
 
-def require_openvino() -> ModuleType:
-    """Import the package without its telemetry, and without processor instructions that would end the process.
-
-    Raises:
-        RuntimeMissing: it is not installed.
-    """
-    # OpenVINO reports its import and every conversion to its maker unless this package cannot be imported.
-    sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
-    try:
-        openvino = import_module("openvino")
-    except ImportError as missing:
-        raise RuntimeMissing(
-            f"Compiled backbones need OpenVINO: pip install 'mule-actions[openvino]'. It could not be imported: {missing}"
-        ) from missing
-    _avoid_broken_instructions()
-    return openvino
-
-
 def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSize) -> None:
     """Check that the clips have the frames, rows and columns that a network was made for.
 
@@ -294,40 +266,6 @@ def require_size(clips: Float[Tensor, "clips 3 frames rows cols"], size: ClipSiz
             f"this network was made for clips of {size} frames, rows and columns; got {tuple(clips.shape[2:])}. "
             "Convert the backbone for that size, or use CompiledBackbone, which takes any."
         )
-
-
-def compiled_for_cpu(graph: Any, num_threads: int | None, *, precision: str = "f32") -> Any:  # noqa: ANN401 - OpenVINO's own types
-    """Compile a graph, or the file of one, for low latency, in float32 even where bf16 would be faster, unless asked."""
-    settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": precision,
-        "INFERENCE_NUM_THREADS": num_threads or torch.get_num_threads(),
-    }
-    return _core().compile_model(graph, "CPU", settings)
-
-
-@cache
-def _core() -> Any:  # noqa: ANN401 - an openvino.Core
-    """The one core of this process, which lives as long as it does.
-
-    A core gives its thread a stack for signals and, when it goes, brings back the stack it found. If the core that made
-    that one went first, the stack is no more, and the next signal (Ctrl-C, a worker that ends) is a segmentation fault.
-    """
-    return require_openvino().Core()
-
-
-@cache
-def _avoid_broken_instructions() -> None:
-    """Some virtual machines announce AMX and then kill a process that uses it; try it once, in another process.
-
-    oneDNN, which computes for OpenVINO and for torch, obeys the variable if it is set before its first use.
-    """
-    if MAX_ISA in os.environ or not CPU_FACTS.is_file() or "amx_tile" not in CPU_FACTS.read_text():
-        return
-    multiply = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
-    died = subprocess.run([sys.executable, "-c", multiply], capture_output=True, check=False).returncode < 0
-    if died:
-        os.environ[MAX_ISA] = "AVX512_CORE_FP16"  # all but AMX
 
 
 def _joined(results: list[Any], output: Any) -> Tensor:  # noqa: ANN401 - OpenVINO's own types

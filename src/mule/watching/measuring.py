@@ -51,7 +51,7 @@ def evaluate_watch(
     >>> import mule
     >>> folder = Path(tempfile.mkdtemp()) / "hall"
     >>> frames = (np.zeros((96, 128, 3), np.uint8) for _ in range(16))
-    >>> moments = list(mule.watch(frames, rate=16, model="builtin", out=folder))
+    >>> moments = list(mule.watch(frames, rate=16, model="stage", out=folder))
     >>> with (folder / "truth.csv").open("w") as file:
     ...     print("video,time_s,x1,y1,x2,y2,actions,actor_id", file=file)
     ...     print(f"{moments[0].video},0,0.1,0.1,0.4,0.9,wave,Ann", file=file)

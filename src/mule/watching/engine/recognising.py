@@ -27,6 +27,7 @@ from mule.video.transforms import clip_boxes, px_from_unit, unit_from_px
 from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import Judgements
+from mule.watching.engine.showing import in_shares, shown
 
 MOST_REMEMBERED = 3
 MOST_LEFT_OUT = 16
@@ -84,16 +85,18 @@ class Recogniser:
     def __call__(self, scene: Scene) -> Recognised:
         """Judge each actor of the scene by this look alone."""
         model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
-        pixels = self._bundle.needs.pixels(scene.sight.clip.frames)
-        scene, boxes = visible(scene, rows=pixels.shape[3], cols=pixels.shape[4])
-        maps = model.backbone(pixels)
+        size = scene.sight.clip.source_size
+        actors, objects = (in_shares(each, size) for each in (scene.boxes_xyxy_px, scene.objects_xyxy_px))
+        maps, boxes, is_actor, is_object = shown(self._bundle, scene.sight.clip.frames, actors, objects)
+        scene = scene.only(is_actor, is_object)
         output = model.decide([maps], boxes)
         looks = looks_of([maps], boxes)
         features = whole_features(output.features, looks)
         eyes = self._bundle.eyes
         judged = judge(output.outputs, features, None if eyes is None else eyes(maps, boxes))
         contributions: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
-        left_out = absences_in(boxes) if self._explains else []
+        is_together = self._bundle.card.sees == "frame"  # who is seen alone depends on nobody
+        left_out = absences_in(boxes) if self._explains and is_together else []
         if left_out:
             contributions = most_contributing(
                 judged.network, self._evidence_without(maps, boxes, looks, left_out), left_out

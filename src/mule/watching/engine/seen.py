@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import LabelClassifier, last_channels
 from mule.memory.taught import Remembered
 from mule.model import KeptMaps, SceneBoxes, inputs_in_map, with_labels
-from mule.novelty.crossfit import Inputs
+from mule.novelty.crossfit import Inputs, SeenParts
 from mule.novelty.known import FittedToKnown, KnownActors
 from mule.training.actor_inputs import classifier_of
 from mule.training.build import LoadedRun
@@ -35,6 +36,8 @@ from mule.training.maps import as_seen
 
 SEEN, SEEN_FORMAT = "seen.safetensors", "mule-seen-1"
 _KNOWN, _INPUTS, _FITTED = "known.", "known.inputs.", "fitted."
+RANKS = ("ranks", "folds", "tracks", "num_idle")
+"""Of what was fitted, a small file keeps these only; the rest is fitted again when it is read, from the known actors."""
 _COLUMNS = ("labels", "groups", "tracks", "is_example")
 
 
@@ -117,12 +120,13 @@ class Eyes:
         return with_labels(seen, self.classifier)
 
 
-def write_seen(path: Path, seen: SeenModel, *, weights_sha256: str) -> None:
-    """Write the known actors of a bundle and what was fitted to them."""
-    known, fitted = seen.known, seen.fitted
-    tensors = {f"{_INPUTS}{name}": each.float() for name, each in known.inputs.items()}
+def write_seen(path: Path, seen: SeenModel, *, weights_sha256: str, is_small: bool = False) -> None:
+    """Write the known actors of a bundle and what was fitted to them; a small file rounds, and keeps no fitted parts."""
+    known, fitted, precision = seen.known, seen.fitted, torch.float16 if is_small else torch.float32
+    tensors = {f"{_INPUTS}{name}": each.to(precision) for name, each in known.inputs.items()}
     tensors |= {f"{_KNOWN}{name}": getattr(known, name) for name in _COLUMNS}
-    tensors |= {f"{_FITTED}{name}": each for name, each in fitted.tensors().items()}
+    kept = {name: each for name, each in fitted.tensors().items() if not is_small or name in RANKS}
+    tensors |= {f"{_FITTED}{name}": each for name, each in kept.items()}
     about = {
         "format": SEEN_FORMAT,
         "weights_sha256": weights_sha256,
@@ -155,14 +159,17 @@ def read_seen(path: Path, *, weights_sha256: str) -> SeenModel:
                 f"{about.get('format')!r} and belongs to {str(about.get('weights_sha256'))[:12]}…. Build the bundle again."
             )
         known = KnownActors(
-            inputs={name: tensors[f"{_INPUTS}{name}"] for name in about["inputs"]},
+            inputs={name: tensors[f"{_INPUTS}{name}"].float() for name in about["inputs"]},
             actions=tuple(about["actions"]),
             group_names=tuple(about["group_names"]),
             group_of=about["group_of"],
             idle=tuple(about.get("idle", ())),  # not in files of earlier versions
             **{name: tensors[f"{_KNOWN}{name}"] for name in _COLUMNS},
         )
-        return SeenModel(known, FittedToKnown.of(_named(tensors, _FITTED), about["blocks"]))
+        fitted = _named(tensors, _FITTED)
+        if not fitted.keys() - set(RANKS):
+            fitted |= SeenParts.fit(known.inputs, known.labels).tensors()
+        return SeenModel(known, FittedToKnown.of(fitted, about["blocks"]))
     except SeenFileError:
         raise
     except (

@@ -16,9 +16,12 @@ from torch import Tensor
 
 from mule.core.errors import DetectorError, RangeError, ShapeError
 from mule.core.printable import printable
+from mule.detection.cards import DETECTOR_CARDS
 from mule.detection.detector import Detector
 from mule.detection.named import detector_place
 from mule.detection.tracks import Tracker
+from mule.features.weights.cards import find_card
+from mule.features.weights.download import Downloadable, at_hand
 from mule.novelty.drift import DriftReport
 from mule.stage.classes import ACTIONS
 from mule.training.run_folder import read_card
@@ -26,7 +29,8 @@ from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
 from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks
-from mule.watching.engine.bundle import SCENE_BOXES, Bundle
+from mule.watching.engine.bundle import SCENE_BOXES, Bundle, packaged_folder
+from mule.watching.engine.bundle_card import read_bundle_card
 from mule.watching.engine.finding import (
     ACTORS,
     MOST_HIDDEN_S,
@@ -53,6 +57,8 @@ from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts
 
 State = Mapping[str, Tensor]
 
+MOST_SHORT_SIDE_PX = 1080
+"""Larger frames are scaled down before people are cut out of them: a clip of them would fill the memory."""
 ROOM, LIVE_ROOM = 2, 8
 """How many clips may wait for the detector or the network; frames between key times count too."""
 
@@ -306,10 +312,15 @@ def _rhythm(header: Header, bundle: Bundle, *, link_steps: int) -> Rhythm:
         every_s=exact(header.every_s),
         shape=bundle.needs.shape,
         frame_rate=bundle.needs.frame_rate or header.source.rate,
-        short_side_px=bundle.needs.short_side_px,
+        short_side_px=bundle.needs.short_side_px if bundle.card.sees == "frame" else _enough(header.source),
         link_steps=link_steps,
         end_s=None if header.source.duration_s is None else exact(header.source.duration_s),
     )
+
+
+def _enough(source: SourceFacts) -> int | None:
+    """The short side of frames to cut people out of; None leaves them as they are."""
+    return MOST_SHORT_SIDE_PX if min(source.rows, source.cols) > MOST_SHORT_SIDE_PX else None
 
 
 def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
@@ -319,4 +330,15 @@ def named_detector(name: str | None, bundle: Bundle) -> str | Path | None:
     wanted = name or bundle.card.detector
     if name is None and wanted == SCENE_BOXES:
         return None
+    if wanted in DETECTOR_CARDS and not Path(wanted).exists():
+        at_hand(DETECTOR_CARDS[wanted])
     return detector_place(wanted)
+
+
+def needed_cards(model: Path, detector: str | None) -> list[Downloadable]:
+    """Return the cards of the weights that watching with a model in a folder needs besides it: backbone and detector."""
+    card = read_bundle_card(packaged_folder(model) or model)
+    wanted = detector or card.detector
+    found = [] if card.backbone_card is None else [find_card(card.backbone_card)]
+    has_place = wanted in DETECTOR_CARDS and not Path(wanted).exists()
+    return [*found, *([DETECTOR_CARDS[wanted]] if has_place else [])]

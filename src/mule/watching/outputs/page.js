@@ -609,7 +609,7 @@
     $("title").textContent = content.source.video;
     $("title").title = content.source.address;
     $("facts").textContent = `${content.source.duration_s === null ? "live, " : ""}${clock(length)} · ${plural(times.length, "key time")} · ${content.source.cols} × ${content.source.rows}`;
-    $("model").textContent = `Watched with ${content.model.name} (${content.model.fingerprint}), ${content.threshold.name}`;
+    $("model").textContent = `Watched with ${content.model.name} (${content.model.fingerprint}), ${content.threshold.name}. "mule models ${content.model.name}" shows what it knows, and how well.`;
     buildLanes();
     buildThumbnails();
     listen();
