@@ -1,7 +1,5 @@
 """Systems with a memory of clips: trained, resumed and tested on films whose clips have neighbours."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from made_films import settings_on, two_in_each_film, write_films
@@ -10,7 +8,7 @@ from shared_training import bank_on_films, train_bank_together
 from tiny_runs import Heard, curves_of, tiny_experiment
 from two_ranks import on_two_ranks  # pyright: ignore[reportMissingImports] - in tests/distributed
 
-from mule.data.batches.batches import ActorBatch
+from mule.data.batches.batches import ActorBatch, ClipSampler
 from mule.data.batches.samples import ClipName
 from mule.inference.running import outputs_of
 from mule.inference.sides import read_side
@@ -124,15 +122,20 @@ def test_after_some_steps_the_memory_equals_a_dictionary_kept_by_hand():
     assert all(torch.equal(state[name], by_hand[name]) for name in by_hand)
 
 
+class Backwards(ClipSampler):
+    """Visits the clips from the last to the first."""
+
+    def order(self, epoch):
+        return super().order(epoch)[::-1].copy()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_the_clips_of_a_side_changes_nothing_but_their_neighbours_matter(root, name):
     experiment = experiment_on(root, name, training__batch_clips=1)
     run = LoadedRun(stirred(build_model(experiment)), experiment, ("walk", "run"))
-    side = read_side(experiment, "test", noted=lambda _: None)
-    batches = list(side.batches)
-    there, back = (
-        outputs_of(run, replace(side, batches=some), dropout_passes=0) for some in (batches, batches[::-1])
-    )
+    side, turned = (read_side(experiment, "test", noted=lambda _: None) for _ in range(2))
+    turned.batches.sampler = Backwards(**vars(turned.batches.sampler))
+    there, back = (outputs_of(run, each, dropout_passes=0) for each in (side, turned))
     assert back.clip_names == there.clip_names[::-1]
     assert len(there.clip_names) == 3
     for number in range(3):
@@ -140,7 +143,7 @@ def test_the_order_of_the_clips_of_a_side_changes_nothing_but_their_neighbours_m
             back.outputs[back.clip_index == 2 - number], there.outputs[there.clip_index == number]
         )
     with evaluating(run.model):
-        alone = torch.cat([run.model(batch.pixels, scene_boxes(batch)).outputs for batch in batches])
+        alone = torch.cat([run.model(batch.pixels, scene_boxes(batch)).outputs for batch in side.batches])
     assert not torch.allclose(there.outputs, alone, atol=1e-4)
 
 
