@@ -28,6 +28,7 @@ from mule.core.config import load_experiment
 from mule.core.errors import MuleError
 from mule.core.heap import keep_freed_memory
 from mule.core.settings import Experiment
+from mule.detection.tracks import NO_TRACK
 from mule.model import MuleModel
 from mule.stage.benchmark import StageSet
 from mule.stage.export import Export, write_dataset
@@ -41,7 +42,7 @@ from mule.watching.engine.bundle import (
     clip_needs,
     usual_novelty,
 )
-from mule.watching.engine.judging import NO_TRACK, Judge
+from mule.watching.engine.judging import Judge
 
 SHARED = Path(os.environ.get("MULE_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 YOLOX = SHARED / "detectors" / "yolox_nano_coco_416.onnx"

@@ -171,7 +171,7 @@ def taught(
     inputs, labels = _some(acts.inputs, rows, views), acts.labels[rows][:, split.known]
     watched = _joined(reels, views)
     is_novel = np.asarray(watched.labels[:, split.novel].any(axis=1))
-    does_known = np.asarray(watched.labels[:, split.known].any(axis=1)) & ~is_novel
+    does_known = np.flatnonzero(watched.labels[:, split.known].any(axis=1) & ~is_novel)
     if has_idle:
         inputs = {name: torch.cat([each, watched.inputs[name][does_known]]) for name, each in inputs.items()}
         labels = np.concatenate([labels, watched.labels[does_known][:, split.known]])

@@ -89,6 +89,7 @@ def test_a_model_calibrated_by_watching_knows_idle_people_and_keeps_its_promise(
     assert "while they are watched" in usual.threshold("known-95").meaning
     fresh = watched(120, first_seed=900)
     parts, idle = calibrated.fitted.parts, calibrated.fitted.idle(fresh.inputs)
+    assert idle is not None
     rank = usual.of_one_look(parts.ranks(fresh.inputs)).rank
     limit = usual.threshold("known-95").value
     flagged = {True: [], False: []}

@@ -59,7 +59,7 @@ def test_every_step_of_the_rooms_below_is_shown_under_its_name_and_how_it_goes(c
     [(3.0, "3 s"), (59.6, "60 s"), (61.0, "1 min"), (3599.0, "60 min"), (5400.0, "1.5 h")],
 )
 def test_time_is_told_in_the_unit_that_people_use(seconds, words):
-    assert printing._duration(seconds) == words
+    assert printing.duration(seconds) == words
 
 
 def test_on_a_terminal_a_bar_is_shown_and_no_lines(monkeypatch, clock):

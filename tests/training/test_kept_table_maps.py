@@ -74,7 +74,7 @@ def test_what_was_there_and_what_was_computed_is_said(frozen):
     for num_computed in (4, 0, 1):
         if num_computed == 1:
             next(place.glob("film2*")).unlink()
-        build_maps._read_before.cache_clear()
+        build_maps._read_before.cache_clear()  # pyright: ignore[reportPrivateUsage] - as in a new process
         build_maps.kept_features(frozen, frozen.data, videos, table=table, noted=noted.append)
         assert noted[-1].endswith(f": {4 - num_computed} read from {place}, {num_computed} computed now")
     build_maps.kept_features(frozen, frozen.data, videos, table=table, noted=noted.append)

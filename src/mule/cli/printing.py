@@ -140,10 +140,15 @@ def progress_line(task: rich_progress.Task) -> str:
     left_s = task.time_remaining
     if left_s is None and task.remaining is not None and task.elapsed and task.completed:
         left_s = task.elapsed * task.remaining / task.completed
-    return ", ".join(filter(None, [*words, "" if left_s is None else f"{_duration(float(left_s))} left"]))
+    return ", ".join(filter(None, [*words, "" if left_s is None else f"{duration(float(left_s))} left"]))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in the unit that people use.
+
+    >>> duration(61)
+    '1 min'
+    """
     if seconds < _MINUTE_S:
         return f"{seconds:.0f} s"
     return f"{seconds / _MINUTE_S:.0f} min" if seconds < _HOUR_S else f"{seconds / _HOUR_S:.1f} h"
