@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 WORKER = """
-import pickle, sys, torch, torch.distributed as dist
+import os, pickle, sys, torch, torch.distributed as dist
 sys.path.insert(0, sys.argv[4])
 module, function, rank, store, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[5], sys.argv[6]
 torch.set_num_threads(1)
@@ -15,6 +15,7 @@ result = getattr(__import__(module), function)(rank)
 dist.destroy_process_group()
 with open(out, "wb") as file:
     pickle.dump(result, file)
+os._exit(0)  # threads of gloo may outlive the interpreter; one exit in hundreds then ends by abort
 """
 
 
