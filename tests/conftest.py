@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The same examples every time; no deadline, because a busy machine is not a bug.
 settings.register_profile("mule", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("mule")
+
+
+def pytest_testnodedown(node, error):
+    """Print how a process that died while it tested had ended; xdist tells only that it did."""
+    if error:
+        code = node.gateway._io.popen.poll()
+        sys.stderr.write(
+            f"\n{node.gateway.id} ended with exit code {code} (below 0: the number of a signal)\n"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
