@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results people stage faults lock sbom audit licences setup clean
+.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results people stage faults lock sbom audit licences package setup clean
 
 demo: $(READY)            ## watch real people: who does what, who is novel; teach that act, and watch again
 	$(BIN)/python -m examples.demo
@@ -74,6 +74,9 @@ stage: $(READY)           ## make the model of rendered scenes anew
 
 faults: $(READY)          ## make every write of every command fail once, and continue; writes docs/RELIABILITY.md
 	$(BIN)/python -m bench.reliability --write --faults
+
+package: $(READY)         ## build the wheel, install it into an empty environment, watch a clip with it, resolve each extra
+	$(BIN)/python -m examples.try_package --extras
 
 licences: $(READY)        ## write docs/LICENCES.md from what is installed
 	$(BIN)/python -m bench.licences --write
