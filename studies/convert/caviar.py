@@ -22,7 +22,7 @@ from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
     Corners,
-    Sighting,
+    SeenBox,
     Sightings,
     SizePx,
     is_frame_number,
@@ -100,7 +100,7 @@ def _of_rows(path: Path, settings: BoxSettings) -> Sightings:
             else:
                 labels.setdefault(kind, []).append(action)
         sightings.add(
-            Sighting(f"line {line}", row.video, row.time_s, row.box_xyxy_unit, (), labels, row.actor),
+            SeenBox(f"line {line}", row.video, row.time_s, row.box_xyxy_unit, (), labels, row.actor),
             (1.0, 1.0),
             None,
         )
@@ -135,7 +135,7 @@ class _Document:
     """Collects the objects of a file frame by frame while the parser reads it."""
 
     def __init__(self, path: Path, video: str) -> None:
-        self.sightings: list[Sighting] = []
+        self.sightings: list[SeenBox] = []
         self.problems: list[tuple[str, str]] = []
         self._path, self._video = path, video
         self._frame = ""
@@ -192,7 +192,7 @@ class _Document:
                     }
             place = f"line {each.line}"
             self.sightings.append(
-                Sighting(place, self._video, int(self._frame), corners, (), labels, each.name)
+                SeenBox(place, self._video, int(self._frame), corners, (), labels, each.name)
             )
 
     def _corners(self, thing: _Thing) -> Corners | None:

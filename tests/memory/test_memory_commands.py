@@ -168,8 +168,10 @@ def test_where_held_out_actors_were_seen_is_asked_for_before_others_are_merged(f
     assert "40 held-out known actors of 2 videos" in mule("memory", "inspect", tmp_path / "some").stdout
 
 
-def test_the_model_of_the_package_is_not_taught():
-    outcome = mule("teach", "stage", "--class", "hop", "--examples", "t.csv")
+def test_the_model_of_the_package_is_not_taught(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("video,actions\n")
+    outcome = mule("teach", "stage", "--class", "hop", "--examples", table)
     assert "a model of the package cannot be changed. Copy" in str(outcome.exception)
 
 

@@ -13,8 +13,8 @@ from mule.features.pooling import FeatureMaps, RoiSampling
 from mule.model import MuleModel, SceneBoxes
 from mule.relations.maps import RelationSettings
 from mule.runtime import choosing, exported
-from mule.runtime.choosing import FEWEST_CLIPS, Choice, model_on
-from mule.runtime.eight_bits import Examples
+from mule.runtime.choosing import FEWEST_CLIPS_TO_CHOOSE, Choice, model_on
+from mule.runtime.eight_bits import ExampleClips
 from mule.runtime.engines import RUNTIME_PACKAGES
 from mule.runtime.exported import export_model, open_exported
 from mule.runtime.openvino import RuntimeMissing
@@ -90,7 +90,9 @@ def timed(monkeypatch):
 
 def test_few_clips_run_on_torch_and_nothing_is_exported(model, tmp_path, timed):
     said = []
-    running = model_on(model, "auto", kept_in=tmp_path, num_clips=FEWEST_CLIPS - 1, noted=said.append)
+    running = model_on(
+        model, "auto", kept_in=tmp_path, num_clips=FEWEST_CLIPS_TO_CHOOSE - 1, noted=said.append
+    )
     require_same(model, running)
     assert (timed[1], said, list(tmp_path.iterdir())) == ([], [], [])
 
@@ -100,7 +102,9 @@ def test_the_fastest_is_chosen_once_for_a_model_and_a_size(fastest, model, tmp_p
     seconds, asked = timed
     seconds[fastest] = 0.5
     said = []
-    require_same(model, model_on(model, "auto", kept_in=tmp_path, num_clips=FEWEST_CLIPS, noted=said.append))
+    require_same(
+        model, model_on(model, "auto", kept_in=tmp_path, num_clips=FEWEST_CLIPS_TO_CHOOSE, noted=said.append)
+    )
     assert asked == ["onnx", "openvino", fastest]
     assert len(said) == 1
     assert said[0].startswith(f"runtime {fastest}")
@@ -197,7 +201,7 @@ def test_graphs_of_another_model_are_refused(model, graphs, tmp_path):
 def examples_of(num_clips):
     boxes = torch.tensor([[0.0, 0.0, 56.0, 40.0], [8.0, 4.0, 30.0, 36.0]])
     made = [(clip, boxes) for clip in clips_of(2 * num_clips, seed=3).split(1)]
-    return Examples(made[::2], made[1::2])
+    return ExampleClips(made[::2], made[1::2])
 
 
 @needs_openvino

@@ -5,7 +5,7 @@ import pytest
 from mule.features.backbones.slowfast import SlowFast
 from mule.model import MuleModel
 from mule.systems.catalogue import SYSTEMS
-from mule.systems.costs import ITS_PAPER, MMACTION2, PYTORCHVIDEO, backbone_costs, system_costs
+from mule.systems.costs import BY_ITS_PAPER, BY_MMACTION2, BY_PYTORCHVIDEO, backbone_costs, system_costs
 from mule.systems.design import Sizes
 
 
@@ -26,7 +26,7 @@ def test_multiply_adds_equal_the_published_numbers_counted_alike(costs):
     assert len(published) == 9
     for name, cost in published.items():
         assert cost.counted_alike / 1e9 == pytest.approx(cost.published_multiply_adds_g, rel=0.003), name
-    assert {cost.publisher for cost in published.values()} == {PYTORCHVIDEO, MMACTION2, ITS_PAPER}
+    assert {cost.publisher for cost in published.values()} == {BY_PYTORCHVIDEO, BY_MMACTION2, BY_ITS_PAPER}
 
 
 def test_slowfast_r50_as_a_detector_has_33_8_million_parameters():

@@ -45,7 +45,7 @@ from mule.watching.engine.usual import usual_of
 from mule.watching.thumbnails import cut_out_person, png_bytes
 
 RECOMMENDED_DETECTOR = "yolox_nano"
-EVERY_S = 1.0
+CALIBRATED_EVERY_S = 1.0
 """Seconds between key times; a bundle is watched with as it was calibrated."""
 
 
@@ -82,7 +82,7 @@ def make_bundle(plan: BundlePlan, settings: Sequence[str] = (), *, noted: Noted 
             plan.run_dir,
             experiment,
             detector=plan.detector,
-            every_s=EVERY_S,
+            every_s=CALIBRATED_EVERY_S,
             is_complete=isinstance(experiment.data, TableData) and experiment.data.complete,
             noted=noted,
         )
@@ -176,7 +176,7 @@ def _card(plan: BundlePlan, experiment: Experiment, val: SideOutputs, *, num_hel
             "num_held_out_actors": float(num_held_out),
             "num_validation_actors": float(val.num_actors),
         },
-        every_s=EVERY_S,
+        every_s=CALIBRATED_EVERY_S,
         detector=_detector_name(plan, experiment),
     )
 

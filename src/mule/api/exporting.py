@@ -9,7 +9,7 @@ from typing import Any, get_args
 from mule.core.errors import RangeError, TooFewActors, WeightsError
 from mule.core.settings import StageData
 from mule.data.batches.samples import ClipSample
-from mule.runtime.eight_bits import Examples
+from mule.runtime.eight_bits import ExampleClips
 from mule.runtime.engines import Target, require_runtime
 from mule.runtime.exported import ExportCard, export_model
 from mule.runtime.openvino import ClipSize
@@ -72,7 +72,7 @@ def _usual_size(bundle: Bundle, clips: Sequence[ClipSample]) -> ClipSize:
     return frames, rows, cols
 
 
-def _examples(bundle: Bundle, clips: Sequence[ClipSample], size: ClipSize) -> Examples:
+def _examples(bundle: Bundle, clips: Sequence[ClipSample], size: ClipSize) -> ExampleClips:
     """Scale the clips to one size; every other one is for choosing, the rest for comparing."""
     _, rows, cols = size
     made = [
@@ -82,7 +82,7 @@ def _examples(bundle: Bundle, clips: Sequence[ClipSample], size: ClipSize) -> Ex
         )
         for each in clips
     ]
-    return Examples(made[::2], made[1::2])
+    return ExampleClips(made[::2], made[1::2])
 
 
 def _target(name: str) -> Target:

@@ -21,7 +21,7 @@ from mule.data.table.table import ActorTable, joined_tables
 from mule.data.table.videos import VideoOnDisk, find_videos, probe_videos
 from mule.detection.named import detector_place, load_detector
 
-EVERY_S, MOST_MOMENTS = 2.0, 8
+MOMENT_EVERY_S, MOST_MOMENTS = 2.0, 8
 """A label of a whole clip counts at a moment every two seconds, at most eight of them, spread evenly."""
 LEAST_HEIGHT = 0.5
 """Of the people found in a clip, those at least this tall beside the tallest have its actions; others stand in the background."""
@@ -106,7 +106,7 @@ def moments_of(length_s: float | None) -> list[float]:
     ([0.6], [1.25, 3.75], 8)
     """
     length_s = length_s or 0.0
-    number = min(max(1, int(length_s / EVERY_S)), MOST_MOMENTS)
+    number = min(max(1, int(length_s / MOMENT_EVERY_S)), MOST_MOMENTS)
     return [round((at + 0.5) * length_s / number, 3) for at in range(number)]
 
 

@@ -42,7 +42,7 @@ from mule.watching.engine.bundle import Bundle, BundleError
 FEWEST_VALIDATION_ACTORS = FEWEST_CALIBRATING
 """Calibration leaves a fifth of them out in turn, and needs twenty of the rest."""
 DEFAULT_BACKBONE = "i3d_rgb_kinetics400"
-ACTORS, PARTIAL, SPLIT, EXPERIMENT, RUN = (
+_ACTORS, _PARTIAL, _SPLIT, _EXPERIMENT, _RUN = (
     "actors.csv",
     "people.partial",
     "split.toml",
@@ -87,7 +87,7 @@ class OwnVideosPlan:
     @property
     def run_dir(self) -> Path:
         """The folder of the run."""
-        return self.folder / RUN
+        return self.folder / _RUN
 
 
 def train_on_own_videos(plan: OwnVideosPlan, *, listener: Listener | None = None) -> Bundle:
@@ -142,8 +142,8 @@ def _prepared(plan: OwnVideosPlan, noted: Noted) -> Experiment:
     used = apply_split(people.actors, split)
     _require_enough(plan, used)
     name, weights = backbone_of(plan)
-    write_actor_table(people.actors, plan.folder / ACTORS)
-    write_split(split, plan.folder / SPLIT)
+    write_actor_table(people.actors, plan.folder / _ACTORS)
+    write_split(split, plan.folder / _SPLIT)
     experiment = _experiment(plan, name, weights, used)
     for sentence in (*people.sentences, *_decisions(plan, split, used), *_network(experiment), _places(plan)):
         noted(sentence)
@@ -157,7 +157,7 @@ def _people(plan: OwnVideosPlan, table: ActorTable) -> People:
     detector = plan.detector or RECOMMENDED_DETECTOR
     if not Path(detector).exists() and detector in DETECTOR_CARDS:
         _pulled(DETECTOR_CARDS[detector])
-    return people_with_boxes(table, videos, detector=detector, partial=plan.folder / PARTIAL)
+    return people_with_boxes(table, videos, detector=detector, partial=plan.folder / _PARTIAL)
 
 
 def _detector_on_disk(plan: OwnVideosPlan) -> Path | None:
@@ -314,7 +314,7 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: 
     places = {
         "data.root": str(plan.folder.absolute()),
         "data.num_known": used.train.labels.shape[1],
-        "data.actors": str((plan.folder / ACTORS).absolute()),
+        "data.actors": str((plan.folder / _ACTORS).absolute()),
         "data.videos": str(plan.videos.absolute()),
         "backbone.name": backbone,
     }
@@ -337,5 +337,5 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: 
     if num_clips < experiment.training.batch_clips:  # an epoch has at least one batch
         few = f"training.batch_clips={num_clips}"
         experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, few])
-    write_file(plan.folder / EXPERIMENT, experiment_toml(experiment))
+    write_file(plan.folder / _EXPERIMENT, experiment_toml(experiment))
     return with_default_paths(experiment)

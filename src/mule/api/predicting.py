@@ -18,7 +18,7 @@ from mule.novelty.crossfit import Inputs
 from mule.video.clips import exact
 from mule.video.transforms import require_boxes, unit_from_px
 from mule.watching.engine.bundle import Bundle, ClipNeeds
-from mule.watching.engine.showing import in_shares, shown
+from mule.watching.engine.showing import in_shares, maps_shown
 from mule.watching.engine.telling import action_opinions, agreeing, box_of, novelty_scores
 from mule.watching.moments import (
     IDLE_FROM,
@@ -128,7 +128,7 @@ def _network_rows(
     size = (frames.shape[2], frames.shape[3])
     actors, objects = (in_shares(each, size) for each in (boxes_xyxy_px, objects_xyxy_px))
     chosen = frames[_chosen(len(frames), bundle.needs, rate)]
-    maps, scene, is_actor, is_object = shown(bundle, chosen, actors, objects)
+    maps, scene, is_actor, is_object = maps_shown(bundle, chosen, actors, objects)
     _require_all(is_actor, boxes_xyxy_px, size)
     if bundle.card.sees == "frame":
         _require_all(is_object, objects_xyxy_px, size)

@@ -321,7 +321,7 @@ def _score(card: "Card") -> str:
 
 
 @contextmanager
-def download_bar(name: str) -> "Generator[download.OnProgress, None, None]":
+def download_bar(name: str) -> "Generator[download.OnBytes, None, None]":
     """A progress bar on a terminal; silent elsewhere."""
     console = Console(stderr=True)
     columns = (

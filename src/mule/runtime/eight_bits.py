@@ -21,13 +21,13 @@ from mule.model import ModelOutput, MuleModel, SceneBoxes
 from mule.runtime.openvino import Network, RuntimeMissing, require_openvino, require_size
 from mule.runtime.running import RunningModel
 
-Clip = Float[Tensor, "1 3 _frames _rows _cols"]
-ExampleClip = tuple[Clip, Float[Tensor, "_actors 4"]]
+ClipPixels = Float[Tensor, "1 3 _frames _rows _cols"]
+ExampleClip = tuple[ClipPixels, Float[Tensor, "_actors 4"]]
 """A clip as the network takes it, and the boxes of its people in pixels."""
 
 
 @dataclass(frozen=True)
-class Examples:
+class ExampleClips:
     """Real clips of one size."""
 
     chosen_on: Sequence[ExampleClip]
@@ -40,7 +40,7 @@ LEAST_SAME_ACTION = 0.9
 """Share of people whose likeliest action eight bits must leave as it is."""
 
 
-def quantised(network: Network, clips: Iterable[Clip]) -> Network:
+def quantised(network: Network, clips: Iterable[ClipPixels]) -> Network:
     """The network with weights and activations of its convolutions in eight bits, calibrated on the clips.
 
     A dozen or two are plenty. Biases are corrected layer by layer, which takes twice as long as NNCF's quick way

@@ -24,7 +24,7 @@ from mule.model import MuleModel
 from mule.runtime.eight_bits import (
     LEAST_SAME_ACTION,
     EightBitAgreement,
-    Examples,
+    ExampleClips,
     eight_bit_agreement,
     quantised,
 )
@@ -84,7 +84,7 @@ def export_model(  # noqa: PLR0913 - what a command offers
     *,
     about: Mapping[str, Any] | None = None,
     limit: float = LIMIT,
-    examples: Examples | None = None,
+    examples: ExampleClips | None = None,
 ) -> ExportCard:
     """Write both graphs, run them, compare them with torch, and keep them if they are close enough.
 
@@ -140,7 +140,7 @@ def _unchanged(graph: Any) -> Any:  # noqa: ANN401 - an openvino.Model
     return graph
 
 
-def _in_eight_bits(graphs: Graphs, examples: Examples, graph: Any) -> Any:  # noqa: ANN401 - an openvino.Model
+def _in_eight_bits(graphs: Graphs, examples: ExampleClips, graph: Any) -> Any:  # noqa: ANN401 - an openvino.Model
     clips = [clip for clip, _ in examples.chosen_on]
     return quantised(Network(graph, graphs.size, graphs.stride), clips).graph
 
@@ -155,7 +155,9 @@ def _near_enough(model: MuleModel, running: RunningModel, out: Path, target: Tar
     return parity
 
 
-def _agreeing(model: MuleModel, running: RunningModel, out: Path, examples: Examples) -> EightBitAgreement:
+def _agreeing(
+    model: MuleModel, running: RunningModel, out: Path, examples: ExampleClips
+) -> EightBitAgreement:
     agreement = eight_bit_agreement(model, running, examples.compared_on)
     if agreement.same_action < LEAST_SAME_ACTION:
         raise ParityError(

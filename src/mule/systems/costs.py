@@ -24,8 +24,8 @@ from mule.systems.design import Sizes, tiny_sizes
 
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
-PYTORCHVIDEO, MMACTION2, ITS_PAPER = "pytorchvideo", "mmaction2", "its paper"
-NORM_OPERATIONS = {PYTORCHVIDEO: 5, MMACTION2: 3, ITS_PAPER: 0}
+BY_PYTORCHVIDEO, BY_MMACTION2, BY_ITS_PAPER = "pytorchvideo", "mmaction2", "its paper"
+NORM_OPERATIONS = {BY_PYTORCHVIDEO: 5, BY_MMACTION2: 3, BY_ITS_PAPER: 0}
 """Operations that a publisher counts for each number that a batch norm returns."""
 NUM_ACTORS, NUM_OBJECTS = 4, 5
 """Actors and objects in the clip whose multiply-adds are counted."""
@@ -63,7 +63,7 @@ class _Published:
     input_size: tuple[int, int, int]
     parameters_m: float | None
     multiply_adds_g: float | None
-    publisher: str = PYTORCHVIDEO
+    publisher: str = BY_PYTORCHVIDEO
     counts_norms: bool = True
 
 
@@ -79,9 +79,9 @@ _PUBLISHED = (
     _Published("X3D-S", lambda: X3D(FACTORS["S"], num_classes=400), (13, 182, 182), 3.79, 2.96),
     _Published("X3D-M", lambda: X3D(FACTORS["M"], num_classes=400), (16, 256, 256), 3.79, 6.72),
     _Published("X3D-L", lambda: X3D(FACTORS["L"], num_classes=400), (16, 356, 356), 6.15, 26.64),
-    _Published("X3D-XL", lambda: X3D(FACTORS["XL"], num_classes=400), (16, 356, 356), 11.10, 48.4, ITS_PAPER),
+    _Published("X3D-XL", lambda: X3D(FACTORS["XL"], num_classes=400), (16, 356, 356), 11.10, 48.4, BY_ITS_PAPER),
     _Published("ir-CSN-101", lambda: CSN(101, num_classes=400), (32, 256, 256), 22.21, 75.62),
-    _Published("ir-CSN-152", lambda: CSN(152, num_classes=400), (32, 256, 256), 29.70, 98.10, MMACTION2),
+    _Published("ir-CSN-152", lambda: CSN(152, num_classes=400), (32, 256, 256), 29.70, 98.10, BY_MMACTION2),
     _Published("I3D", lambda: I3D(num_classes=400), (64, 224, 224), None, None, ""),
     _Published("TinySlowFast (Stage)", TinySlowFast, (16, 96, 128), None, None, ""),
 )  # fmt: skip

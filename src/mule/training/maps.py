@@ -53,7 +53,7 @@ from mule.video.sources import video_source
 from mule.video.transforms import Normalisation
 
 BATCH_CLIPS = 16
-OnProgress = Callable[[int, int], None]
+OnMaps = Callable[[int, int], None]
 """Called with the number of videos done and the number of all videos."""
 
 
@@ -169,7 +169,7 @@ def _of_table(experiment: Experiment, data: TableData, noted: Noted) -> Sides:
     return train, val, classes, dict(sides.digests)
 
 
-def keep_all_features(experiment: Experiment, *, on_progress: OnProgress) -> tuple[int, int]:
+def keep_all_features(experiment: Experiment, *, on_progress: OnMaps) -> tuple[int, int]:
     """Compute the maps of an experiment's table that are not kept yet.
 
     Returns:
@@ -196,7 +196,7 @@ def keep_features(
     videos: Mapping[str, Path],
     *,
     table: ActorTable,
-    on_progress: OnProgress = lambda *_: None,
+    on_progress: OnMaps = lambda *_: None,
 ) -> int:
     """Compute the maps of these videos that are not kept yet, one video at a time; return how many were computed.
 

@@ -16,7 +16,7 @@ from mule.core.text_rows import Json, Problems, is_number, read_json, shown
 from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
-    Sighting,
+    SeenBox,
     Sightings,
     SizePx,
     table_and_report,
@@ -89,7 +89,7 @@ def _add(
         category = _category(place, annotation, categories, problems)
         if image is not None and category is not None:
             x, y, width, height = map(float, annotation["bbox"])
-            sighting = Sighting(
+            sighting = SeenBox(
                 place,
                 image.video,
                 image.when,

@@ -206,7 +206,7 @@ class BoxSettings:
     """Size of the frames; None to read it from the file."""
 
 
-class Sighting(NamedTuple):
+class SeenBox(NamedTuple):
     """One box as it is in the file."""
 
     place: str
@@ -237,7 +237,7 @@ class Sightings:
         self.num_read += 1
         self.dropped[reason] += 1
 
-    def add(self, sighting: Sighting, size_px: SizePx, frame_rate: Fraction | None) -> None:
+    def add(self, sighting: SeenBox, size_px: SizePx, frame_rate: Fraction | None) -> None:
         """Turn a box into a row or add its actions to one; otherwise count the reason."""
         self._attributes |= sighting.attributes.keys()
         time_s = self._key_time_s(sighting, frame_rate)
@@ -273,17 +273,17 @@ class Sightings:
             )
         return list(self._rows.values())
 
-    def _is_actor(self, sighting: Sighting) -> bool:
+    def _is_actor(self, sighting: SeenBox) -> bool:
         only = self._settings.only_classes
         return only is None or not only.isdisjoint(sighting.classes)
 
-    def _key_time_s(self, sighting: Sighting, frame_rate: Fraction | None) -> float | None:
+    def _key_time_s(self, sighting: SeenBox, frame_rate: Fraction | None) -> float | None:
         when, every_s = sighting.when, self._settings.every_s
         if isinstance(when, float) or frame_rate is None:
             return float(when) if is_key_time(float(when), every_s) else None
         return float(when / frame_rate) if is_key_frame(when, frame_rate, every_s) else None
 
-    def _join(self, sighting: Sighting, row: TableRow) -> None:
+    def _join(self, sighting: SeenBox, row: TableRow) -> None:
         key = (row.video, row.time_s, row.actor, None if row.actor else row.box_xyxy_unit)
         first = self._rows.setdefault(key, row)
         if first is row:

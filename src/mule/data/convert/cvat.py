@@ -18,7 +18,7 @@ from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
     Corners,
-    Sighting,
+    SeenBox,
     Sightings,
     SizePx,
     is_frame_number,
@@ -198,7 +198,7 @@ def _sightings(path: Path, settings: BoxSettings, frame_rate: Fraction) -> Sight
     return sightings
 
 
-def _sighting(shape: _Shape, video: str, last_frame: int | None, sightings: Sightings) -> Sighting | None:
+def _sighting(shape: _Shape, video: str, last_frame: int | None, sightings: Sightings) -> SeenBox | None:
     place, values = f"line {shape.line}", shape.values
     if shape.kind != "box":
         return sightings.drop("not_a_box")
@@ -219,7 +219,7 @@ def _sighting(shape: _Shape, video: str, last_frame: int | None, sightings: Sigh
         sightings.problems.add(place, f"its track must have a label; got {shown(str(shape.track))}")
     sightings.noted["rotated_boxes_made_upright"] += rotation % 360 != 0
     x1, y1, x2, y2 = corners
-    return Sighting(
+    return SeenBox(
         place,
         video,
         int(frame),

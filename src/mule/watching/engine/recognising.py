@@ -27,7 +27,7 @@ from mule.video.transforms import clip_boxes, px_from_unit, unit_from_px
 from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import Judgements
-from mule.watching.engine.showing import in_shares, shown
+from mule.watching.engine.showing import in_shares, maps_shown
 
 MOST_REMEMBERED = 3
 MOST_LEFT_OUT = 16
@@ -87,7 +87,7 @@ class Recogniser:
         model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
         size = scene.sight.clip.source_size
         actors, objects = (in_shares(each, size) for each in (scene.boxes_xyxy_px, scene.objects_xyxy_px))
-        maps, boxes, is_actor, is_object = shown(self._bundle, scene.sight.clip.frames, actors, objects)
+        maps, boxes, is_actor, is_object = maps_shown(self._bundle, scene.sight.clip.frames, actors, objects)
         scene = scene.only(is_actor, is_object)
         output = model.decide([maps], boxes)
         looks = looks_of([maps], boxes)

@@ -17,7 +17,7 @@ from mule.watching.engine.bundle import Bundle
 Shown = tuple[FeatureMaps, SceneBoxes, Bool[Tensor, " actors"], Bool[Tensor, " objects"]]
 
 
-def shown(
+def maps_shown(
     bundle: Bundle,
     frames: UInt8[Tensor, "frames 3 rows cols"],
     actors_xyxy_unit: Float[Tensor, "actors 4"],
