@@ -23,7 +23,6 @@ from mule.features.weights.card import NORMALISATIONS
 from mule.features.weights.cards import find_card
 from mule.features.weights.loading import load_backbone
 from mule.model import SceneBoxes, inputs_in_map
-from mule.runtime.openvino import CompiledBackbone
 from mule.video.clips import ClipShape, clip_window, exact
 from mule.video.reading import read_clips, video_facts
 from mule.video.sources import VideoFile
@@ -35,6 +34,7 @@ from studies.compose.composites import sources_of
 from studies.convert.jhmdb import actors_from_jhmdb
 from studies.reels.plans import draw_reels, true_table
 from studies.reels.videos import write_reels
+from studies.seen.extract import LastMap
 
 CARD = "i3d_rgb_kinetics400"
 SHORT_SIDE_PX = 160
@@ -94,8 +94,13 @@ def _eyes(maps: FeatureMaps, boxes: SceneBoxes) -> dict[str, Tensor]:
 
 
 def sighting(weights: Path) -> Sighting:
-    """Return a frozen I3D, compiled, and what it shows of a person: `roi` and `frame`."""
-    run = CompiledBackbone(load_backbone(weights, find_card(CARD)), num_remembered=4)
+    """Return a frozen I3D, compiled in bfloat16, and what it shows of a person: `roi` and `frame`."""
+    backbone = load_backbone(weights, find_card(CARD))
+    last = LastMap(backbone)
+
+    def run(clips: Tensor) -> FeatureMaps:
+        return FeatureMaps((torch.stack([last(clip) for clip in clips]),), stride=backbone.stride)
+
     normalisation = NORMALISATIONS[find_card(CARD).clip.normalisation]
     return Sighting(ClipNeeds(CLIP, None, SHORT_SIDE_PX, 1, normalisation), run, _eyes)
 

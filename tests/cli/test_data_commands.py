@@ -69,6 +69,11 @@ def test_a_table_of_whole_clips_is_sound_and_what_it_lacks_is_said(tmp_path):
     assert "40 rows have no time: the actions are those of the whole video" in outcome.stdout
     assert "about 34 people (85 % of the rows): at least 25 are needed, enough" in outcome.stdout
     assert "too few to learn" not in outcome.stdout
+    assert "data.complete" not in outcome.stdout
+
+
+def test_it_asks_whether_a_table_with_times_names_everybody(table):
+    assert "do the rows name everybody at their times?" in run("check", table).stdout
 
 
 def test_a_pipe_that_closes_early_does_not_lose_the_table(tmp_path, table, videos):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from mule.cli.main import _Commands  # pyright: ignore[reportPrivateUsage] - exi
 from mule.cli.watch import watch_videos
 from mule.core.signals import take_sigterm_for_ctrl_c
 from mule.memory.files import read_memory, write_memory
+from mule.watching.engine import bundle as reading
 from mule.watching.engine import watch as engine
+from mule.watching.engine.bundle_card import WatchedFigures
 from mule.watching.outputs import results
 from mule.watching.outputs.moments_file import MomentsFile
 
@@ -48,6 +51,16 @@ def test_a_take_is_watched_and_everything_is_there(take, bundle_dir, tmp_path):
         assert words in outcome.stdout
     assert str(out / "report.html") in outcome.stdout
     assert len(list(MomentsFile(out / "moments.jsonl"))) == 4
+
+
+def test_it_says_what_the_calibration_by_watching_found(take, bundle, bundle_dir, tmp_path, monkeypatch):
+    figures = WatchedFigures(num_videos=8, num_known_people=40, num_novel_people=10, num_novel_flagged=6)
+    calibrated = replace(bundle, card=bundle.card.model_copy(update={"watched": figures}))
+    monkeypatch.setattr(reading, "read_bundle", lambda _: calibrated)
+    outcome = mule(
+        "watch", take, "--model", bundle_dir, "--out", tmp_path / "r", "--no-video", "--every", "3"
+    )
+    assert f"calibration: {figures.in_words()}" in outcome.stdout
 
 
 def test_a_folder_of_videos_gives_a_folder_each_and_one_that_fails_does_not_stop_the_rest(

@@ -342,6 +342,8 @@ def _facts(summary: "Summary", watch: "Watcher", *, speed: float) -> list[str]:
         f"{threshold.name}: {threshold.meaning}",
         f"{speed:.2f} seconds of video per second",
     ]
+    if watch.calibration is not None:
+        lines.append(f"calibration: {watch.calibration}")
     if watch.latency_s is not None:
         lines.append(f"latency {watch.latency_s:.1f} s at the end, {watch.num_dropped} key times skipped")
     if watch.report.num_damaged or watch.report.stopped_by:

@@ -329,6 +329,7 @@ FEWEST_CALIBRATING = 25
 """People in training and validation, for `mule train --data` to calibrate on."""
 FEWEST_OF_ACTION = 5
 _TRAINED_SHARE = 0.85
+_COMPLETE = "do the rows name everybody at their times? Then train with --set data.complete=true: others there teach who is idle"
 
 
 def training_needs(table: ActorTable) -> list[str]:
@@ -344,6 +345,7 @@ def training_needs(table: ActorTable) -> list[str]:
         1 row has no time: the actions are those of the whole video
         novelty will be calibrated on about 2 people (85 % of the rows): at least 25 are needed, so label at least 28 more
         fewer than 5 rows, too few to learn: kick (2)
+        do the rows name everybody at their times? Then train with --set data.complete=true: others there teach who is idle
     """
     num_boxless, num_timeless = (int(np.count_nonzero(~each)) for each in (table.has_box, table.has_time))
     sentences: list[str] = []
@@ -366,7 +368,7 @@ def training_needs(table: ActorTable) -> list[str]:
     rare = [f"{name} ({count})" for name, count in counts if count < FEWEST_OF_ACTION]
     if rare:
         sentences.append(f"fewer than {FEWEST_OF_ACTION} rows, too few to learn: {', '.join(rare)}")
-    return sentences
+    return sentences if num_timeless == len(table) else [*sentences, _COMPLETE]
 
 
 def _rows(number: int, many: str, one: str) -> str:

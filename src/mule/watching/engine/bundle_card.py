@@ -43,9 +43,12 @@ class WatchedFigures(BaseModel):
         """Return what a user will get.
 
         >>> WatchedFigures(num_videos=8, num_known_people=40, num_novel_people=10, num_novel_flagged=6).in_words()
-        'watched 8 videos with 40 known people; 6 of 10 novel people were flagged'
+        'watched 8 videos: 40 known people set the threshold, so that 5 % of them are flagged; 6 of 10 novel people were flagged'
         """
-        said = [f"watched {self.num_videos} videos with {self.num_known_people} known people"]
+        said = [
+            f"watched {self.num_videos} videos: {self.num_known_people} known people set the threshold, so that 5 % of them are "
+            "flagged"
+        ]
         if self.num_novel_people:
             said.append(f"{self.num_novel_flagged} of {self.num_novel_people} novel people were flagged")
         if self.num_idle_looks:

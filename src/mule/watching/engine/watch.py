@@ -146,6 +146,12 @@ class Watcher:
         self._stopping = threading.Event()
 
     @property
+    def calibration(self) -> str | None:
+        """What the model's calibration by watching found, in words; None without one."""
+        watched = self._bundle.card.watched
+        return None if watched is None else watched.in_words()
+
+    @property
     def drift(self) -> DriftReport:
         """Whether the actors of this source, as a crowd, no longer look like known ones."""
         return self._drift.report
