@@ -10,6 +10,7 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
 from studies.watching.material import CARD, look_at_acts, look_at_reels, make_reels, sighting
+from studies.watching.page import PAGE, write_page
 from studies.watching.running import run_compare
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -36,8 +37,9 @@ def look(
 ) -> None:
     """Compute what people are seen by, first what is learnt from; a run that was interrupted goes on."""
     until, seeing = time.monotonic() + seconds, sighting(weights)
-    left = look_at_acts(data, cache, seeing, until=until, noted=noted)
+    left = look_at_acts(data, cache, "train", seeing, until=until, noted=noted)
     left += look_at_reels(cache, seeing, detector, until=until, noted=noted)
+    left += look_at_acts(data, cache, "report", seeing, until=until, noted=noted)
     noted(f"{left} acts and reels are left")
 
 
@@ -50,10 +52,17 @@ def compare(
         bool, typer.Option("--report", help="Judge the reels that report instead; do so once.")
     ] = False,
 ) -> None:
-    """Compare ways of accumulating on training reels, films left out in turn."""
+    """Compare ways of accumulating on training reels, films left out in turn; class splits that were judged are kept."""
     classifier = load_classifier(weights, find_card(CARD))
     assert classifier is not None  # noqa: S101 - the card has one
     run_compare(data, cache, classifier, reports=reports, noted=noted)
+
+
+@app.command()
+def page() -> None:
+    """Write the page of the study from its tables."""
+    write_page()
+    noted(f"{PAGE}: written")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from mule.novelty.tracks import ACCUMULATORS, largest_by_track
 from mule.novelty.watched import IDLE_FROM, crossed_looks, said_along_tracks
 from mule.novelty.whitened import joined_blocks
 from studies.convert.jhmdb import actors_from_jhmdb
-from studies.watching.material import EVERY_S, PEOPLE, looks_file, read_looks
+from studies.watching.material import EVERY_S, PEOPLE, acts_folder, looks_file, read_looks
 
 PROMISE = 0.05
 NUM_NOVEL = 7
@@ -119,11 +119,11 @@ class Acts:
     film: np.ndarray
 
 
-def read_acts(jhmdb: Path, folder: Path, classifier: LabelClassifier) -> Acts:
-    """Read the labelled moments that were looked at."""
+def read_acts(jhmdb: Path, folder: Path, part: str, classifier: LabelClassifier) -> Acts:
+    """Read the labelled moments of a part that were looked at."""
     table, _ = actors_from_jhmdb(jhmdb)
     film = read_pairs(jhmdb / "videos.csv", "video", "source_group")
-    paths = sorted((folder / "acts").glob("*.npz"))
+    paths = sorted(acts_folder(folder, part).glob("*.npz"))
     rows = [int(path.stem) for path in paths]
     stacked = {
         name: torch.stack([torch.from_numpy(np.load(path)[name]).float() for path in paths])
@@ -149,31 +149,62 @@ class ClassSplit:
 
 
 @dataclass(frozen=True)
+class Looked:
+    """The looks at several reels, one after another; those of a track in the order of time."""
+
+    inputs: Inputs
+    labels: np.ndarray
+    is_listed: np.ndarray
+    film: np.ndarray
+    kind: np.ndarray
+    tracks: np.ndarray
+    people: np.ndarray
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one way of scoring says of every look at some reels, films that it learnt from left out."""
+
+    rank: Tensor
+    """−log p of each look."""
+    idle: Tensor
+    """How much each looks idle; above `IDLE_FROM` it is."""
+    probabilities: np.ndarray
+    """Of each known action; none for idle looks."""
+
+
+@dataclass(frozen=True)
 class Taught:
-    """What was learnt from training films under one class split, and the looks of watched training people."""
+    """What was learnt from training films under one class split, and what it says of the training reels."""
 
     known: KnownActors
     fitted: FittedToKnown
-    rank: Tensor
-    idle: Tensor
-    tracks: Tensor
-    """Of looks at people who do nothing novel in the training reels."""
-    people: Tensor
-    """The person of each of these looks."""
+    watched: Judged
+    ordinary: np.ndarray
+    """Whether each look at the training reels is of a listed person who does nothing novel there."""
+
+    def groups(self, looks: Looked) -> Tensor:
+        """Return the film of each look as a number of a known film; −1 for a film that nothing was learnt from."""
+        number = {name: at for at, name in enumerate(self.known.group_names)}
+        return torch.tensor([number.get(name, -1) for name in looks.film.tolist()])
+
+    def judged(self, looks: Looked) -> Judged:
+        """Return what is said of other looks."""
+        return _judged(self.known, self.fitted, looks, self.groups(looks))
 
 
-def taught(
-    acts: Acts, reels: Sequence[Reel], split: ClassSplit, views: Sequence[str], *, has_idle: bool
-) -> Taught:
-    """Learn from labelled moments, and with `has_idle` from watched looks: known acts, and people who do nothing."""
+def learnt_from(
+    acts: Acts, watched: Looked, split: ClassSplit, views: Sequence[str], *, has_idle: bool
+) -> KnownActors:
+    """Return who is known: labelled moments, and with `has_idle` watched known acts and people who do nothing."""
     rows = np.asarray(acts.labels[:, split.known].any(axis=1))
-    names = [str(each) for each in acts.film[rows]]
-    inputs, labels = _some(acts.inputs, rows, views), acts.labels[rows][:, split.known]
-    watched = _joined(reels, views)
+    names = [str(each) for each in acts.film[np.flatnonzero(rows)]]
+    inputs, labels = some_of(acts.inputs, rows, views), acts.labels[rows][:, split.known]
     is_novel = np.asarray(watched.labels[:, split.novel].any(axis=1))
-    does_known = np.flatnonzero(watched.labels[:, split.known].any(axis=1) & ~is_novel)
+    does_known = np.asarray(watched.labels[:, split.known].any(axis=1)) & ~is_novel
     if has_idle:
-        inputs = {name: torch.cat([each, watched.inputs[name][does_known]]) for name, each in inputs.items()}
+        more = some_of(watched.inputs, does_known, views)
+        inputs = {name: torch.cat([each, more[name]]) for name, each in inputs.items()}
         labels = np.concatenate([labels, watched.labels[does_known][:, split.known]])
         names += watched.film[does_known].tolist()
     number = {name: at for at, name in enumerate(dict.fromkeys(names))}
@@ -186,71 +217,59 @@ def taught(
         torch.full((len(names),), -1),
         torch.zeros(len(names), dtype=torch.bool),
     )
-    if has_idle:
-        idle = watched.is_listed & ~watched.labels.any(axis=1)
-        known = known.with_idle(
-            watched.kind[idle].tolist(), _some(watched.inputs, idle, views), watched.film[idle].tolist()
-        )
-    fitted = known.fitted()
-    number = {name: at for at, name in enumerate(known.group_names)}
-    ordinary = ~np.isin(watched.people, watched.people[is_novel]) & watched.is_listed
-    groups = torch.tensor([number.get(name, -1) for name in watched.film[ordinary].tolist()])
-    rank, share = crossed_looks(known, fitted, _some(watched.inputs, ordinary, views), groups)
-    return Taught(
-        known,
-        fitted,
-        rank,
-        share,
-        torch.from_numpy(watched.tracks[ordinary]),
-        torch.from_numpy(watched.people[ordinary]),
+    if not has_idle:
+        return known
+    idle = watched.is_listed & ~watched.labels.any(axis=1)
+    return known.with_idle(
+        watched.kind[np.flatnonzero(idle)].tolist(),
+        some_of(watched.inputs, idle, views),
+        watched.film[idle].tolist(),
     )
 
 
-def said(
-    found: Taught,
-    reels: Sequence[Reel],
-    split: ClassSplit,
-    views: Sequence[str],
-    way: str,
-    *,
-    by_watching: bool,
-) -> WatchedResult:
-    """Watch other reels and measure what was said.
-
-    Args:
-        found: what was learnt.
-        reels: of other films, or of the same films for choosing: then films are left out in turn.
-        split: known and novel actions.
-        views: what people are seen by.
-        way: how looks accumulate.
-        by_watching: whether the threshold is set on watched training people rather than on labelled moments.
-    """
-    accumulate, most = ACCUMULATORS[way.split(" ")[0]], WINDOWS[way]
-
-    def numbers(rank: Tensor, idle: Tensor, tracks: Tensor) -> Tensor:
-        return said_along_tracks(rank, idle, tracks, accumulate=accumulate, most_looks=most)
-
-    if by_watching:
-        largest = largest_by_track(numbers(found.rank, found.idle, found.tracks), found.people)
-        limit = promised_threshold(largest, alarm_rate=PROMISE).novelty
-    else:
-        limit = 1 - float(
-            np.log(PROMISE)
-        )  # the rule for unknown dependence: mean − 1 above −log a; one look alone see below
-    number = {name: at for at, name in enumerate(found.known.group_names)}
-    watched = _joined(reels, views)
+def taught(acts: Acts, watched: Looked, split: ClassSplit, views: Sequence[str], *, has_idle: bool) -> Taught:
+    """Learn from labelled moments, and with `has_idle` from watched looks too."""
+    known = learnt_from(acts, watched, split, views, has_idle=has_idle)
+    fitted = known.fitted()
+    number = {name: at for at, name in enumerate(known.group_names)}
     groups = torch.tensor([number.get(name, -1) for name in watched.film.tolist()])
-    rank, idle = crossed_looks(found.known, found.fitted, watched.inputs, groups)
-    tracks = torch.from_numpy(watched.tracks)
-    told = numbers(rank, idle, tracks)
-    if not by_watching:  # the first look decides by itself
-        first = torch.from_numpy(
-            np.isin(np.arange(len(tracks)), np.unique(watched.tracks, return_index=True)[1])
-        )
-        told = torch.where(first, told + 1, told)
-    is_flagged = (told > limit).numpy()
-    is_idle = (idle > IDLE_FROM).numpy()
-    probabilities = _named(found, watched.inputs, is_idle)
+    return Taught(known, fitted, _judged(known, fitted, watched, groups), ordinary(watched, split))
+
+
+def ordinary(watched: Looked, split: ClassSplit) -> np.ndarray:
+    """Return which looks are of listed people who do nothing novel at any look."""
+    is_novel = np.asarray(watched.labels[:, split.novel].any(axis=1))
+    return watched.is_listed & ~np.isin(watched.people, watched.people[is_novel])
+
+
+def limit_of(watched: Judged, looks: Looked, rows: np.ndarray, way: str) -> float:
+    """Return the threshold that the promised share of these watched people passes."""
+    at = torch.from_numpy(rows)
+    told = along(watched.rank[at], watched.idle[at], torch.from_numpy(looks.tracks)[at], way)
+    largest = largest_by_track(told, torch.from_numpy(looks.people)[at])
+    return promised_threshold(largest, alarm_rate=PROMISE).novelty
+
+
+def along(rank: Tensor, idle: Tensor, tracks: Tensor, way: str) -> Tensor:
+    """Return what the looks at each track say up to each look."""
+    return said_along_tracks(
+        rank, idle, tracks, accumulate=ACCUMULATORS[way.split(" ")[0]], most_looks=WINDOWS[way]
+    )
+
+
+def flagged(at: Judged, looks: Looked, way: str, *, limit: float | None) -> np.ndarray:
+    """Return which looks are flagged; without a limit by the rule for any dependence, as bundles without watching do."""
+    tracks = torch.from_numpy(looks.tracks)
+    told = along(at.rank, at.idle, tracks, way)
+    if limit is None:  # e times the geometric mean of p-values; the first look decides by itself
+        first = np.isin(np.arange(len(tracks)), np.unique(looks.tracks, return_index=True)[1])
+        told = torch.where(torch.from_numpy(first), told + 1, told)
+        limit = 1 - float(np.log(PROMISE))
+    return (told > limit).numpy()
+
+
+def said(at: Judged, is_flagged: np.ndarray, reels: Sequence[Reel], split: ClassSplit) -> WatchedResult:
+    """Measure what was said of people in reels, as `mule evaluate watch` does."""
     order = [*split.known.tolist(), *split.novel.tolist()]
     begin, videos = 0, []
     for reel in reels:
@@ -264,7 +283,7 @@ def said(
             reel.seen.time_index,
             reel.seen.track_id,
             reel.seen.boxes_xyxy_unit,
-            probabilities[begin:end],
+            at.probabilities[begin:end],
             is_flagged[begin:end],
         )
         videos.append((truth, seen))
@@ -275,41 +294,50 @@ def said(
     )
 
 
-def _named(found: Taught, inputs: Inputs, is_idle: np.ndarray) -> np.ndarray:
-    """Return a probability of each known action: softmax of the cosines; none for idle people."""
-    parts = found.fitted.parts
+def flagged_after(is_flagged: np.ndarray, looks: Looked, does: np.ndarray, most: int) -> float:
+    """Return the percentage of people flagged within the first looks at which they do something of a kind.
+
+    Args:
+        is_flagged: of each look.
+        looks: at the reels, in the order of time.
+        does: whether the person of each look does it.
+        most: how many looks.
+    """
+    people = np.unique(looks.people[does & looks.is_listed])
+    hits = [is_flagged[np.flatnonzero(does & (looks.people == who))[:most]].any() for who in people.tolist()]
+    return 100 * float(np.mean(hits)) if hits else float("nan")
+
+
+def _judged(known: KnownActors, fitted: FittedToKnown, looks: Looked, groups: Tensor) -> Judged:
+    rank, idle = crossed_looks(known, fitted, looks.inputs, groups)
+    probabilities = named(fitted, looks.inputs, len(known.actions))
+    return Judged(rank, idle, np.where((idle > IDLE_FROM).numpy()[:, None], 0.0, probabilities))
+
+
+def named(fitted: FittedToKnown, inputs: Inputs, num_actions: int) -> np.ndarray:
+    """Return a probability of each known action: softmax of the cosines."""
+    parts = fitted.parts
     cosine = parts.whitened.similarity(joined_blocks([inputs[name] for name in parts.blocks]))
     if parts.prototypes is not None:
         cosine = cosine + parts.prototypes.similarity(inputs[LABELS_INPUT])
-    actions = cosine[:, : len(found.known.actions)]
-    probability = torch.softmax(actions / 0.05, dim=1).numpy()
-    return np.where(is_idle[:, None], 0.0, probability)
+    return torch.softmax(cosine[:, :num_actions] / 0.05, dim=1).numpy()
 
 
-@dataclass(frozen=True)
-class _Joined:
-    inputs: Inputs
-    labels: np.ndarray
-    is_listed: np.ndarray
-    film: np.ndarray
-    kind: np.ndarray
-    tracks: np.ndarray
-    people: np.ndarray
-
-
-def _joined(reels: Sequence[Reel], views: Sequence[str]) -> _Joined:
-    """The looks of all reels, one after another."""
-    tracks = [reel.seen.track_id + 100_000 * at for at, reel in enumerate(reels)]
-    return _Joined(
+def joined(reels: Sequence[Reel], views: Sequence[str]) -> Looked:
+    """Return the looks of all reels, one after another."""
+    return Looked(
         {name: torch.cat([reel.inputs[name] for reel in reels]) for name in views},
         np.concatenate([reel.labels for reel in reels]),
         np.concatenate([reel.is_listed for reel in reels]),
         np.concatenate([reel.film for reel in reels]),
         np.concatenate([reel.kind for reel in reels]),
-        np.concatenate(tracks),
-        np.concatenate([reel.person + 100_000 * at for at, reel in enumerate(reels)]),
+        np.concatenate([reel.seen.track_id + 100_000 * at for at, reel in enumerate(reels)]),
+        np.concatenate(
+            [np.where(reel.is_listed, reel.person + 100_000 * at, NONE) for at, reel in enumerate(reels)]
+        ),
     )
 
 
-def _some(inputs: Inputs, rows: np.ndarray, views: Sequence[str]) -> dict[str, Tensor]:
+def some_of(inputs: Inputs, rows: np.ndarray, views: Sequence[str]) -> dict[str, Tensor]:
+    """Return some rows of some inputs."""
     return {name: inputs[name][torch.from_numpy(rows)] for name in views}

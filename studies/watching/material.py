@@ -1,7 +1,7 @@
 """Films in three parts, reels of each part, and what every person in them is seen by: computed once, and kept.
 
 films of J-HMDB ─┬─ train    acts (one labelled moment per clip), reels: examples of nothing, watched known people
-                 ├─ develop  reels: choose how evidence accumulates
+                 ├─ develop  nothing
                  └─ report   reels: judged once
 """
 
@@ -44,9 +44,9 @@ EVERY_S = Fraction(1)
 MOST_ACTS = 10
 """Labelled moments of each action to learn from."""
 SHARES = {"train": 0.5, "develop": 0.15, "report": 0.35}
-"""Of the films."""
-MINUTES = {"train": 8.0, "develop": 6.0, "report": 30.0}
-SEEDS = {"train": 1, "develop": 2, "report": 3}
+"""Of the films; nothing is made of those that develop."""
+MINUTES = {"train": 8.0, "report": 30.0}
+SEEDS = {"train": 1, "report": 3}
 PEOPLE = "people.csv"
 LABELLED_EVERY_S = Fraction(1, 5)
 
@@ -70,7 +70,7 @@ def make_reels(jhmdb: Path, folder: Path, *, noted: Callable[[str], None]) -> No
     part = part_of_films(list(film.values()))
     probed = probe_videos(find_videos(table.videos, jhmdb / "videos").paths)
     usable = sources_of(table, probed.readable).usable
-    for name in SHARES:
+    for name in MINUTES:
         out = folder / name
         if (out / PEOPLE).exists():
             continue
@@ -164,17 +164,22 @@ def read_looks(path: Path) -> Looks:
         return Looks(times, index, tracks, boxes, inputs)
 
 
+def acts_folder(folder: Path, part: str) -> Path:
+    """Return where the looks at labelled moments are kept."""
+    return folder / ("acts" if part == "train" else f"acts-{part}")
+
+
 def look_at_acts(
-    jhmdb: Path, folder: Path, seeing: Sighting, *, until: float, noted: Callable[[str], None]
+    jhmdb: Path, folder: Path, part: str, seeing: Sighting, *, until: float, noted: Callable[[str], None]
 ) -> int:
-    """Look at the labelled moment of each clip of the training films; return how many are left."""
+    """Look at the labelled moments of the clips of a part, some of each action; return how many are left."""
     table, _ = actors_from_jhmdb(jhmdb)
     film = read_pairs(jhmdb / "videos.csv", "video", "source_group")
-    part = part_of_films(list(film.values()))
+    part_of = part_of_films(list(film.values()))
     rows = [
         row
         for row, name in enumerate(table.video_names)
-        if part[film[name]] == "train" and table.has_box[row]
+        if part_of[film[name]] == part and table.has_box[row]
     ]
     order = np.random.default_rng(0).permutation(rows)
     nth = {
@@ -183,7 +188,7 @@ def look_at_acts(
         for at, row in enumerate(r for r in order.tolist() if table.labels[r, table.classes.index(each)])
     }
     rows = [row for row in rows if nth[row] < MOST_ACTS]
-    place = folder / "acts"
+    place = acts_folder(folder, part)
     place.mkdir(parents=True, exist_ok=True)
     missing = [row for row in rows if not (place / f"{row:04d}.npz").exists()]
     for done, row in enumerate(missing):
@@ -192,7 +197,7 @@ def look_at_acts(
         seen = _seen(table, row, jhmdb / "videos", seeing)
         np.savez(place / f"{row:04d}.npz", roi=seen["roi"][0].numpy(), frame=seen["frame"][0].numpy())
         if done % 50 == 0:
-            noted(f"acts: {done} of {len(missing)}")
+            noted(f"acts of {part}: {done} of {len(missing)}")
     return 0
 
 

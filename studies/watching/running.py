@@ -1,24 +1,51 @@
-"""Every way of accumulating on every class split, and the page."""
+"""Every way of accumulating on every class split; a class split that was judged is kept."""
 
 import csv
+import json
 from collections.abc import Callable, Sequence
+from math import isnan
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
+import torch
 
 from mule.core.files import write_file
+from mule.evaluation.mean_ap import multilabel_average_precision
 from mule.evaluation.watched_results import WatchedResult
 from mule.features.weights.classifier import LabelClassifier
 from studies.results.numbers import FOLDER
-from studies.watching.judging import WINDOWS, Acts, ClassSplit, Reel, read_acts, read_reels, said, taught
+from studies.watching.judging import (
+    WINDOWS,
+    Acts,
+    ClassSplit,
+    Judged,
+    Reel,
+    flagged,
+    flagged_after,
+    joined,
+    learnt_from,
+    limit_of,
+    named,
+    ordinary,
+    read_acts,
+    read_reels,
+    said,
+    some_of,
+    taught,
+)
+from studies.watching.rivals import RIVALS, judged_by
 
 DEVELOPING, REPORTING = range(400, 410), range(500, 510)
 VIEWS = ("roi", "labels")
-TODAY, CHOSEN = "labelled moments, mean", "window"
+BEFORE, CHOSEN = "labelled moments, mean", "watched, idle, window"
+LOOKS = (1, 2, 4, 8)
 MEASURES = (
-    "reels", "people", "known_people", "novel_people", "known_people_flagged", "novel_people_flagged", "known_looks_flagged",
-    "novel_looks_flagged", "idle_looks_flagged", "idle_looks_named", "known_looks_idle", "mean_ap", "delay_s",
+    "reels", "minutes", "people", "known_people", "novel_people", "known_people_flagged", "novel_people_flagged",
+    "known_looks_flagged", "novel_looks_flagged", "idle_looks_flagged", "idle_looks_named", "known_looks_idle", "mean_ap",
+    "mean_ap_labelled", "delay_s", *(f"{kind}_after_{most}" for most in LOOKS for kind in ("known", "novel")),
 )  # fmt: skip
+Rows = dict[str, dict[str, float]]
 
 
 def measured(result: WatchedResult) -> dict[str, float]:
@@ -33,6 +60,7 @@ def measured(result: WatchedResult) -> dict[str, float]:
     known, novel, idle = looks["known"], looks["novel"], looks["idle"]
     return {
         "reels": result.num_videos,
+        "minutes": result.num_key_times / 60,
         "people": sum(each.num_seen for each in people.values()),
         "known_people": people["known"].num_seen,
         "novel_people": people["novel"].num_seen,
@@ -48,55 +76,93 @@ def measured(result: WatchedResult) -> dict[str, float]:
     }
 
 
-def compared(
-    acts: Acts,
-    train: Sequence[Reel],
-    tested: Sequence[Reel],
-    seeds: Sequence[int],
-    *,
-    noted: Callable[[str], None],
-) -> list[dict[str, object]]:
-    """Return the mean of every measure over class splits, by way of accumulating."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for seed in seeds:
-        split = ClassSplit.drawn(seed, acts.labels.shape[1])
-        before = taught(acts, train, split, VIEWS, has_idle=False)
-        found.setdefault(TODAY, []).append(
-            measured(said(before, tested, split, VIEWS, "mean", by_watching=False))
-        )
-        found.setdefault("watched, without idle, mean", []).append(
-            measured(said(before, tested, split, VIEWS, "mean", by_watching=True))
-        )
-        after = taught(acts, train, split, VIEWS, has_idle=True)
-        for way in WINDOWS:
-            found.setdefault(f"watched, idle, {way}", []).append(
-                measured(said(after, tested, split, VIEWS, way, by_watching=True))
-            )
-        noted(f"class split {seed} is done")
-    return [
-        {
-            "way": way,
-            "splits": len(rows),
-            **{name: f"{np.nanmean([row[name] for row in rows]):.2f}" for name in MEASURES},
+def of_split(
+    seed: int, acts: Acts, train: Sequence[Reel], tested: Sequence[Reel], labelled: Acts | None
+) -> Rows:
+    """Return every measure of every way under one class split.
+
+    Args:
+        seed: of the class split.
+        acts: labelled moments of training films.
+        train: the training reels.
+        tested: the reels to judge: others, or the same, films left out in turn.
+        labelled: labelled moments of the films of the tested reels.
+    """
+    split = ClassSplit.drawn(seed, acts.labels.shape[1])
+    watched, looks = joined(train, VIEWS), joined(tested, VIEWS)
+    is_ordinary = ordinary(watched, split)
+    found: Rows = {}
+
+    def note(way: str, at: Judged, is_flagged: np.ndarray) -> None:
+        does = {"known": looks.labels[:, split.known], "novel": looks.labels[:, split.novel]}
+        found[way] = {
+            **measured(said(at, is_flagged, tested, split)),
+            **{
+                f"{kind}_after_{most}": flagged_after(is_flagged, looks, np.asarray(labels.any(axis=1)), most)
+                for kind, labels in does.items()
+                for most in LOOKS
+            },
         }
-        for way, rows in found.items()
-    ]
+
+    before = taught(acts, watched, split, VIEWS, has_idle=False)
+    at = before.judged(looks) if tested is not train else before.watched
+    note(BEFORE, at, flagged(at, looks, "mean", limit=None))
+    if labelled is not None:
+        rows = np.asarray(labelled.labels[:, split.known].any(axis=1))
+        shown = named(before.fitted, some_of(labelled.inputs, rows, VIEWS), len(split.known))
+        each = multilabel_average_precision(shown, labelled.labels[rows][:, split.known])
+        found[BEFORE]["mean_ap_labelled"] = 100 * float(np.nanmean(each))
+    limit = limit_of(before.watched, watched, is_ordinary, "mean")
+    note("watched, without idle, mean", at, flagged(at, looks, "mean", limit=limit))
+    after = taught(acts, watched, split, VIEWS, has_idle=True)
+    at = after.judged(looks) if tested is not train else after.watched
+    for way in WINDOWS:
+        limit = limit_of(after.watched, watched, is_ordinary, way)
+        note(f"watched, idle, {way}", at, flagged(at, looks, way, limit=limit))
+    known = learnt_from(acts, watched, split, VIEWS, has_idle=True)
+    if tested is not train:
+        for name, fit in RIVALS.items():
+            of_train, at = judged_by(fit, known, watched, after.groups(watched), looks)
+            limit = limit_of(of_train, watched, is_ordinary, "window")
+            note(f"{name}, watched, idle, window", at, flagged(at, looks, "window", limit=limit))
+    return found
 
 
 def run_compare(
     jhmdb: Path, cache: Path, classifier: LabelClassifier, *, reports: bool, noted: Callable[[str], None]
 ) -> None:
-    """Compare on the training reels, films left out in turn, or judge the reels that report; write the table."""
-    acts, train = read_acts(jhmdb, cache, classifier), read_reels(jhmdb, cache, "train", classifier)
+    """Judge the training reels, films left out in turn, or the reels that report; write the table of the mean over splits."""
+    torch.manual_seed(0)
+    acts, train = read_acts(jhmdb, cache, "train", classifier), read_reels(jhmdb, cache, "train", classifier)
     tested = read_reels(jhmdb, cache, "report", classifier) if reports else train
-    rows = compared(acts, train, tested, REPORTING if reports else DEVELOPING, noted=noted)
-    for row in rows:
-        noted(" ".join(f"{name} {value}" for name, value in row.items()))
-    path = FOLDER / f"watching{'' if reports else '_develop'}.csv"
+    labelled = read_acts(jhmdb, cache, "report", classifier) if reports else None
+    kept = cache / "judged"
+    kept.mkdir(exist_ok=True)
+    splits: list[Rows] = []
+    for seed in REPORTING if reports else DEVELOPING:
+        path = kept / f"{seed}.json"
+        if not path.exists():
+            rows = of_split(seed, acts, train, tested, labelled)
+            write_file(path, json.dumps(rows))
+            noted(f"class split {seed} is done")
+        splits.append(json.loads(path.read_text()))
+    _write_mean(FOLDER / f"watching{'' if reports else '_develop'}.csv", splits)
+
+
+def _write_mean(path: Path, splits: Sequence[Rows]) -> None:
+    """Write the mean over class splits; what a split has no number of is left out."""
+    rows: list[dict[str, object]] = []
+    for way in splits[0]:
+        row: dict[str, object] = {"way": way, "splits": len(splits)}
+        for name in MEASURES:
+            numbers = [each[way][name] for each in splits if name in each[way]]
+            known = [number for number in numbers if not isnan(number)]
+            row[name] = f"{fmean(known):.2f}" if known else ""
+        rows.append(row)
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, ["way", "splits", *MEASURES], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
 

@@ -43,7 +43,8 @@ def crossed_looks(
 
     is_left = torch.ones(len(groups), dtype=torch.bool)
     folds = group_folds(known.groups)
-    for fold, parts in parts_without(known.inputs, known.labels, folds):
+    is_learnt_from = bool(torch.isin(groups, known.groups).any())
+    for fold, parts in parts_without(known.inputs, known.labels, folds) if is_learnt_from else ():
         rows = torch.isin(groups, known.groups[folds == fold])
         is_left &= ~rows
         if rows.any():
