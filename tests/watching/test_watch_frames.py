@@ -12,7 +12,8 @@ import mule
 from mule.core.errors import MuleError, RangeError, ShapeError, VideoError
 from mule.video.arrays import frame_stream
 from mule.video.reading import frames_at
-from mule.watching.moments import Moment, moments_to_pandas
+from mule.watching.exchange import moments_to_pandas
+from mule.watching.moments import Moment
 from mule.watching.watch import watch
 
 LEFT, RIGHT = (0.05, 0.2, 0.4, 0.9), (0.55, 0.2, 0.95, 0.9)
@@ -135,6 +136,15 @@ def test_moments_become_dictionaries_and_data_frames(video, bundle, monkeypatch)
 
 def test_completion_shows_our_names_only(video, bundle):
     moment = next(iter(watch(video, model=bundle, detector=people())))
-    assert dir(moment) == ["actors", "cols", "key_time_s", "rows", "to_dict", "to_pandas", "video"]
+    assert dir(moment) == [
+        "actors",
+        "cols",
+        "key_time_s",
+        "rows",
+        "to_dict",
+        "to_pandas",
+        "to_supervision",
+        "video",
+    ]
     assert "is_novel" in dir(moment.actors[0])
     assert not {"copy", "json", "dict", "parse_obj", "model_dump"} & set(dir(moment.actors[0]))

@@ -83,7 +83,9 @@ def watch_videos(
     ] = False,
     export: Annotated[
         list[str] | None,
-        typer.Option(metavar="coco|viame|cvat", help="Also write annotations in this format. Repeatable."),
+        typer.Option(
+            metavar="coco|viame|cvat|csv|parquet", help="Also write what was seen in this format. Repeatable."
+        ),
     ] = None,
     video: Annotated[bool, typer.Option("--video/--no-video", help="Write annotated.mp4.")] = True,
     codec: Annotated[

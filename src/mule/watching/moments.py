@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mule.core.errors import MuleError
 from mule.core.printable import is_unwritable
 from mule.core.settings import Count, Share
 from mule.novelty.odds import IDLE_FROM, in_words
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from supervision import Detections
 
 MOMENTS_FORMAT = "mule.moments"
 VERSION = 1
@@ -222,8 +222,16 @@ class Moment(Record):
         return self
 
     def to_pandas(self) -> "DataFrame":
-        """Return a data frame with one row per actor; see `moments_to_pandas`."""
+        """Return a data frame with one row per actor; see `exchange.moments_to_pandas`."""
+        from mule.watching.exchange import moments_to_pandas
+
         return moments_to_pandas([self])
+
+    def to_supervision(self) -> "Detections":
+        """Return the actors as `supervision.Detections`; see `exchange.moment_to_supervision`."""
+        from mule.watching.exchange import moment_to_supervision
+
+        return moment_to_supervision(self)
 
 
 class DecisionThreshold(Record):
@@ -368,38 +376,6 @@ def problems_of(moment: Moment, header: Header) -> list[str]:
                 f"got {actor.decision!r} with novelty {novelty_of(actor, header.threshold):g}, where {expected!r} follows"
             )
     return problems
-
-
-def moments_to_pandas(moments: Iterable[Moment]) -> "DataFrame":
-    """Return a data frame with one row per actor and moment.
-
-    `actions` is a list, likeliest first, and `probabilities` are theirs. Actions and p-value are those of the track so far;
-    the box (`x1`, `y1`, `x2`, `y2`) is in pixels.
-    """
-    try:
-        import pandas
-    except ImportError as missing:
-        raise MuleError(
-            f"Data frames need pandas: pip install 'mule-actions[pandas]'. It could not be imported: {missing}"
-        ) from missing
-    rows = [
-        (
-            moment.video,
-            moment.key_time_s,
-            actor.track_id,
-            actor.decision,
-            actor.so_far.novelty.p_value,
-            [each.action for each in actor.so_far.actions],
-            [each.probability for each in actor.so_far.actions],
-            actor.num_looks,
-            actor.detection_score,
-            *actor.box_xyxy_px,
-        )
-        for moment in moments
-        for actor in moment.actors
-    ]
-    columns = "video key_time_s track_id decision p_value actions probabilities num_looks detection_score x1 y1 x2 y2"
-    return pandas.DataFrame(rows, columns=columns.split())
 
 
 def _named_actions(actor: SeenActor) -> set[str]:

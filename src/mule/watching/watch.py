@@ -13,7 +13,7 @@ from mule.video.arrays import frame_stream
 from mule.video.clips import Seconds
 from mule.video.sources import FrameStream, ImageSequence, LiveStream, VideoFile, VideoSource, video_source
 from mule.watching.engine.bundle import PEOPLE, Bundle, read_bundle
-from mule.watching.engine.finding import BoxFinder
+from mule.watching.engine.finding import BoxFinder, DetectingFunction
 from mule.watching.engine.key_times import num_key_times
 from mule.watching.engine.watch import Watcher, WatchSettings, open_watch
 from mule.watching.moments import Moment
@@ -24,7 +24,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
     source: str | Path | VideoSource | Iterable[Any],
     *,
     model: str | Path | Bundle = PEOPLE,
-    detector: str | Path | Detector | BoxFinder | None = None,
+    detector: str | Path | Detector | BoxFinder | DetectingFunction | None = None,
     rate: Seconds | None = None,
     every_s: Seconds | None = None,
     threshold: str | float = "known-95",
@@ -43,8 +43,9 @@ def watch(  # noqa: PLR0913 - the one function that people call
             `(time_s, frame)` pairs, or of frames with `rate`. Frames are numpy arrays or torch tensors of uint8 with rows,
             columns and three channels; the iterable is read once, in a thread of its own.
         model: a folder that `mule bundle` wrote, `people`, or `stage`, which knows rendered scenes only.
-        detector: a YOLOX file, a file or folder of boxes, or a detector; see `mule.watching.engine.finding`. None takes
-            the model's own, or the boxes beside a rendered scene.
+        detector: a YOLOX file, a file or folder of boxes, a detector, or a function that takes a frame (rows, columns, RGB)
+            and returns `supervision.Detections`, with your tracker's ids if it has some. None takes the model's own, or the
+            boxes beside a rendered scene.
         rate: frames per second of an iterable of frames without times.
         every_s: seconds from one key time to the next; None takes the model's own.
         threshold: `known-95`, which 95 % of known people pass; or a share such as 0.99, to flag people who look stranger

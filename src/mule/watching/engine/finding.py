@@ -3,16 +3,17 @@
 a detector           see `detection/named.py`                 persons, objects; linked by `Tracker`
 FILE.csv, FILE.json  precomputed boxes (AVA, COCO, by frame)  persons, objects; linked by `Tracker`
 FOLDER               actors.csv or tracks.csv, objects.csv    persons with their own ids, objects
+a function           of a frame, returns supervision's boxes  persons, objects; with ids of your tracker, if it has some
 
     sights ─▶ boxes in the frame ─▶ tracker ─▶ `Scene` at each key time
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from mule.detection.detections import PERSON, Detections, frame_key, split_actor
 from mule.detection.detector import Detector
 from mule.detection.files import load_boxes
 from mule.detection.named import UNKNOWN_ACTOR_SCORE, load_detector
+from mule.detection.outside import PERSON_NAME, detections_from_supervision
 from mule.detection.tracks import NO_TRACK, Tracker
 from mule.stage.export import TRACK_HEADER
 from mule.video.transforms import px_from_unit
@@ -111,12 +113,18 @@ class BoxFinder(Protocol):
         ...
 
 
-def box_finder(detector: "str | Path | Detector | BoxFinder", video: str) -> BoxFinder:
+DetectingFunction = Callable[[np.ndarray], Any]
+"""Takes a frame and returns what `detections_from_supervision` reads."""
+
+
+def box_finder(detector: str | Path | Detector | BoxFinder | DetectingFunction, video: str) -> BoxFinder:
     """Return what finds the boxes of a video by this detector, or in the rows of this name; a finder is itself."""
     if isinstance(detector, BoxFinder):
         return detector
-    if not isinstance(detector, str | Path):
+    if isinstance(detector, Detector):
         return DetectedBoxes(detector)
+    if callable(detector):
+        return CalledBoxes(detector)
     path = Path(detector)
     if path.is_dir():
         return _folder(path, video)
@@ -138,6 +146,22 @@ class DetectedBoxes:
     def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:  # noqa: ARG002 - one call for all
         """Run the detector."""
         return FoundBoxes(self._detector(frame[None]))
+
+
+class CalledBoxes:
+    """Boxes from a function of a frame, an array of rows, columns and RGB, that returns `supervision.Detections`."""
+
+    links_between = True
+    actor_score = 0.0
+
+    def __init__(self, function: "DetectingFunction") -> None:
+        self._function = function
+        self.class_names = [PERSON_NAME]
+
+    def __call__(self, frame: Shaped[Tensor, "3 rows cols"], *, key_time_s: float) -> FoundBoxes:  # noqa: ARG002 - one call for all
+        """Call the function."""
+        found = self._function(np.ascontiguousarray(frame.permute(1, 2, 0).numpy()))
+        return FoundBoxes(*detections_from_supervision(found, self.class_names))
 
 
 class FrameBoxes:

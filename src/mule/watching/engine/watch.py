@@ -36,6 +36,7 @@ from mule.watching.engine.finding import (
     MOST_HIDDEN_S,
     TRACKS,
     BoxFinder,
+    DetectingFunction,
     Scene,
     box_finder,
     restore_tracker,
@@ -91,7 +92,7 @@ def open_watch(
     source: str | Path | VideoSource,
     bundle: Bundle,
     *,
-    detector: str | Path | Detector | BoxFinder | None = None,
+    detector: str | Path | Detector | BoxFinder | DetectingFunction | None = None,
     settings: WatchSettings = WatchSettings(),  # noqa: B008 - frozen
     noted: Callable[[str], None] = lambda _: None,
 ) -> "Watcher":

@@ -1,4 +1,4 @@
-"""What was seen, in the formats of other tools: AVA's CSV, COCO and KWCOCO, VIAME (DIVE) and CVAT for video.
+"""What was seen, in the formats of other tools: AVA's CSV, COCO and KWCOCO, VIAME (DIVE) and CVAT for video, and tables.
 
 An actor's labels come from the judgement that decides: the track so far, or the key time alone, as the threshold says. A
 novel actor has the label `novel` beside its known actions, if any; any other actor without an action is a `person`. Frames
@@ -20,6 +20,7 @@ from mule.core.files import write_file
 from mule.core.text_rows import write_csv
 from mule.data.convert.ava_files import AVA_80
 from mule.video.clips import SAME_INSTANT_S, exact
+from mule.watching.exchange import write_moments_csv, write_moments_parquet
 from mule.watching.moments import Box, Header, Moment, SeenActor, novelty_of
 
 PERSON_LABEL = "person"
@@ -292,6 +293,8 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Header, Iterable[Moment]], None]]]
     "coco": ("coco.json", write_coco),
     "viame": ("viame.csv", write_viame),
     "cvat": ("cvat.xml", write_cvat),
+    "csv": ("moments.csv", write_moments_csv),
+    "parquet": ("moments.parquet", write_moments_parquet),
 }
 """The file and its writer, by the name that `--export` takes."""
 
