@@ -2,6 +2,9 @@
 
 import csv
 import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import av
 import numpy as np
@@ -121,8 +124,47 @@ def test_an_existing_folder_is_refused_unless_it_may_be_replaced(tmp_path):
     assert "must not exist yet" in refused.output.replace("\n", " ")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (out / "mine.txt").exists()
+    refused = run("render", out, *TINY, "--overwrite")
+    assert refused.exit_code == 2
+    assert "replaces a data set of Stage" in " ".join(refused.output.split())
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    (out / "stage.json").write_text("{}")
     assert run("render", out, *TINY, "--overwrite").exit_code == 0
     assert not (out / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_a_kill_while_a_data_set_is_replaced_loses_neither_and_the_next_run_ends(
+    tmp_path, monkeypatch, stage
+):
+    out, wanted = (
+        tmp_path / "out",
+        [Export(StageSet(num_clips=1, size=(32, 48), num_frames=4, seed=seed)) for seed in (0, 1)],
+    )
+    write_dataset(wanted[0], out, workers=1)
+    old = (out / "stage.json").read_bytes()
+    changes = []
+
+    def changing(original):
+        def change(*args, **more):
+            if Path(args[0]).parent == tmp_path:
+                changes.append(args[0])
+                if len(changes) == stage + 1:
+                    raise KeyboardInterrupt
+            return original(*args, **more)
+
+        return change
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", changing(Path.rename))
+        patched.setattr(shutil, "rmtree", changing(shutil.rmtree))
+        with suppress(KeyboardInterrupt):
+            write_dataset(wanted[1], out, workers=1, overwrite=True)
+    complete = [path for path in tmp_path.glob("*/stage.json") if path.read_bytes() == old]
+    assert complete or json.loads((out / "stage.json").read_text())["parameters"]["seed"] == 1
+    write_dataset(wanted[1], out, workers=1, overwrite=True)
+    assert json.loads((out / "stage.json").read_text())["parameters"]["seed"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_writing_that_was_stopped_goes_on_and_another_beginning_is_refused(tmp_path, monkeypatch):

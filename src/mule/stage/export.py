@@ -39,6 +39,9 @@ from mule.stage.rendering import StageClip, render_chunks
 from mule.stage.takes import TakeRecipe, plan_take
 from mule.video.encode import VideoWriter
 
+DESCRIPTION, MARK = "stage.json", "parameters.json"
+"""What says that a data set is complete, and what it is made of; what an unfinished one is made of."""
+
 Item = TypeVar("Item")
 
 
@@ -157,55 +160,95 @@ def write_dataset(
     overwrite: bool = False,
     on_progress: OnRendered = lambda *_: None,
 ) -> None:
-    """Write all files; the folder gets its name once it is complete."""
+    """Write all files; the folder gets its name once it is complete.
+
+    Args:
+        export: what to render.
+        out: the folder.
+        workers: rendering processes.
+        overwrite: whether a data set of Stage that is there may be replaced; it stays until the new one is complete.
+        on_progress: receives how many videos are done.
+
+    Raises:
+        RangeError: the folder exists, or an unfinished one of another data set does.
+        FileError: the disk is full, or the place is not writable.
+    """
     parts = out.with_name(f"{out.name}.parts")
-    if out.exists() and not overwrite:
-        raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or use --overwrite.")
     try:
         with only_writer(out, beside=True):
-            _begin(export, parts, overwrite=overwrite)
-            names = [f"clip_{index:06d}" for index in range(len(export.clips))]
-            missing = [
-                index for index, name in enumerate(names) if not (parts / "rows" / f"{name}.json").exists()
-            ]
-            do_all(
-                partial(_write_video, export, parts),
-                missing,
-                workers=workers,
-                on_progress=on_progress,
-                num_done=len(names) - len(missing),
-                num_all=len(names),
-            )
-            _finish(export, parts, names)
+            _require_free(out, overwrite=overwrite)
+            if _parameters_in(parts / DESCRIPTION) != export.parameters:
+                _render(export, parts, workers=workers, overwrite=overwrite, on_progress=on_progress)
+            shutil.rmtree(parts / "rows", ignore_errors=True)
+            (parts / MARK).unlink(missing_ok=True)
             if out.is_dir():
-                shutil.rmtree(out)
+                out.rename(_set_aside(out))
             parts.rename(out)
+            shutil.rmtree(_set_aside(out), ignore_errors=True)
     except MuleError:
         raise
     except OSError as error:
         raise FileError(f"{out}: cannot be written: {os_reason(error)}.") from error
 
 
-def _parameters_in(mark: Path) -> object:
-    """What an unfinished data set is made of; nothing if the file is damaged."""
+def _set_aside(out: Path) -> Path:
+    """Where the old data set is while the new one takes its name."""
+    return out.with_name(f".{out.name}.replaced")
+
+
+def _require_free(out: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that must not be replaced; after a kill in the middle of replacing, give the old one its name back."""
+    old = _set_aside(out)
+    if old.exists() and not out.exists():
+        old.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+    if not out.exists():
+        return
+    if not overwrite:
+        raise RangeError(f"{out}: must not exist yet; it does. Choose another name, or use --overwrite.")
+    if not (out / DESCRIPTION).is_file():
+        raise RangeError(
+            f"{out}: --overwrite replaces a data set of Stage, which has a {DESCRIPTION}; this has none. Choose another name."
+        )
+
+
+def _render(export: Export, parts: Path, *, workers: int, overwrite: bool, on_progress: OnRendered) -> None:
+    """Render what is missing, and write the tables and the description."""
+    _begin(export, parts, overwrite=overwrite)
+    names = [f"clip_{index:06d}" for index in range(len(export.clips))]
+    missing = [index for index, name in enumerate(names) if not (parts / "rows" / f"{name}.json").exists()]
+    do_all(
+        partial(_write_video, export, parts),
+        missing,
+        workers=workers,
+        on_progress=on_progress,
+        num_done=len(names) - len(missing),
+        num_all=len(names),
+    )
+    _finish(export, parts, names)
+
+
+def _parameters_in(file: Path) -> object:
+    """What a data set is made of, by its mark or description; nothing if the file is missing or damaged."""
     try:
-        return json_of(mark.read_bytes())
-    except ValueError:
+        found = json_of(file.read_bytes())
+    except (FileNotFoundError, ValueError):
         return None
+    return found.get("parameters") if file.name == DESCRIPTION and isinstance(found, dict) else found
 
 
 def _begin(export: Export, parts: Path, *, overwrite: bool) -> None:
     """Make the folder of the unfinished data set; an existing one must belong to the same data set."""
-    mark = parts / "parameters.json"
-    if parts.exists() and (not mark.exists() or _parameters_in(mark) != export.parameters):
+    mark, videos = parts / MARK, parts / "videos"
+    if videos.exists() and _parameters_in(mark) != export.parameters:
         if not overwrite:
             raise RangeError(
                 f"{parts}: must belong to the same data set; it belongs to another one. Remove it, or use --overwrite."
             )
         shutil.rmtree(parts)
-    for folder in ("videos", "rows"):
-        (parts / folder).mkdir(parents=True, exist_ok=True)
-    mark.write_text(json.dumps(export.parameters, indent=2) + "\n")
+    write_file(mark, json.dumps(export.parameters, indent=2) + "\n")
+    for folder in (parts / "rows", videos):
+        folder.mkdir(exist_ok=True)
 
 
 def _write_video(export: Export, parts: Path, index: int) -> int:
@@ -296,6 +339,4 @@ def _finish(export: Export, parts: Path, names: list[str]) -> None:
         "z2": split.z2,
         "z3": split.z3,
     }
-    (parts / "stage.json").write_text(json.dumps(description, indent=2) + "\n")
-    shutil.rmtree(parts / "rows")
-    (parts / "parameters.json").unlink()
+    write_file(parts / DESCRIPTION, json.dumps(description, indent=2) + "\n")
