@@ -90,10 +90,10 @@ $(TOOLS)/.ready: $(READY)
 	$(TOOLS)/bin/python -m pip install --quiet uv==0.13.8 cyclonedx-bom==7.5.0 pip-audit==2.10.1
 	@touch $@
 
-lock: $(TOOLS)/.ready     ## write requirements.lock anew: the versions installed here, with the SHA-256 of every file
-	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^torch==' > $(TOOLS)/installed.txt
+lock: $(TOOLS)/.ready     ## write requirements.lock anew, with the SHA-256 of every file; versions stay unless constraints.txt changes them
+	cp requirements.lock $(TOOLS)/lock.txt
 	$(TOOLS)/bin/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --quiet --generate-hashes \
-		--python $(BIN)/python --constraint $(TOOLS)/installed.txt --constraint constraints.txt $(PIP_FIND_LINKS:%=--find-links %) \
+		--python $(BIN)/python --constraint constraints.txt $(PIP_FIND_LINKS:%=--find-links %) \
 		--no-emit-package torch --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file $(TOOLS)/lock.txt
 	{ sed -n '/^#/p' requirements.lock; sed '/^#/d' $(TOOLS)/lock.txt; } > $(TOOLS)/whole.txt && mv $(TOOLS)/whole.txt requirements.lock
 
@@ -104,13 +104,15 @@ audit: $(TOOLS)/.ready    ## look up known vulnerabilities of the locked package
 	$(TOOLS)/bin/pip-audit --requirement requirements.lock --disable-pip --no-deps --progress-spinner off --strict \
 		|| { echo "Either a vulnerability is listed above, or packages could not be looked up: then nothing is known about them."; exit 1; }
 
-# Installed again only when what is to be installed has changed.
-$(READY): pyproject.toml constraints.txt
+# Installed again only when what is to be installed has changed; exactly the files of requirements.lock, and torch (see there).
+$(READY): pyproject.toml constraints.txt requirements.lock
 	@test -n "$(PYTHON)" || { echo "No python3.11 found. Install Python 3.11 or newer, or say: make PYTHON=/path/to/python"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "MULE needs Python 3.11 or newer; $(PYTHON) is older. Say: make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip torch
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip check
 	@touch $(READY)
 
 clean:

@@ -116,7 +116,7 @@ def hours_of(experiment):
         + " |",
         "|---|--:|--:|--:|--:|" + "--:|" * len(PEAK_TERAFLOPS),
     ]
-    for name in rows_of(experiment):
+    for name in systems_by_row(Path(experiment)):
         row = load_for_training(Path(experiment), [], name)
         frames, rows, cols = clip_size(row)
         cost = row_cost(name, row, rows_px=rows, cols_px=cols)

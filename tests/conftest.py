@@ -41,6 +41,17 @@ def commands_leave_the_process_alone():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def users_cache(tmp_path_factory):
+    """The cache folder of whoever runs the tests, to be read only: crash reports and the like go to one of the tests' own."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        if "MPLCONFIGDIR" not in os.environ:  # looking for fonts takes seconds
+            patched.setenv("MPLCONFIGDIR", str(caches / "matplotlib"))
+        yield caches / "mule"
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real weights and videos, where they are at hand: $MULE_SHARED_DATA, or shared/data beside the repository."""

@@ -38,9 +38,11 @@ def test_an_extra_file_that_could_decide_is_refused_and_others_are_not(folder):
         (folder / name).write_bytes(b"of no consequence")
     (folder / "checkpoints").mkdir()
     require_sealed(folder)
-    (folder / "memory.safetensors").write_bytes(b"of another model")
-    with pytest.raises(SealError, match=r"memory\.safetensors: must be a file of the manifest.*Remove it"):
-        require_sealed(folder)
+    for name in ("memory.safetensors", "detector.pdmodel", "detector.pdiparams"):
+        (folder / name).write_bytes(b"of another model")
+        with pytest.raises(SealError, match=rf"{name}: must be a file of the manifest.*Remove it"):
+            require_sealed(folder)
+        (folder / name).unlink()
 
 
 def test_a_folder_of_before_passes_unless_it_must_have_a_manifest(tmp_path):

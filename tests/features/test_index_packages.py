@@ -210,11 +210,9 @@ def _put(content, unit, leaf, array):
 
 
 @pytest.mark.slow
-def test_pulled_i3d_equals_the_torch_weights_to_half_precision(shared_data):
+def test_pulled_i3d_equals_the_torch_weights_to_half_precision(shared_data, users_cache):
     """Where the weights were pulled on this computer."""
-    from mule.core.files import cache_folder
-
-    path = place_of(WEIGHT_CARDS["i3d_rgb_kinetics400"], cache_folder())
+    path = place_of(WEIGHT_CARDS["i3d_rgb_kinetics400"], users_cache)
     if not path.is_file():
         pytest.skip("needs pulled weights: `mule weights pull i3d`")
     wanted = read_checkpoint(shared_data / "backbones" / "i3d_rgb_kinetics400_fp16.pt").tensors

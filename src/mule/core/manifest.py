@@ -29,6 +29,8 @@ DECIDING_SUFFIXES = (
     ".ckpt",
     ".onnx",
     ".bin",
+    ".pdmodel",
+    ".pdiparams",
 )
 """What a file that decides something may end in; curves, logs and pages end differently."""
 _NAME = re.compile(r"[\w .+-]{1,60}")

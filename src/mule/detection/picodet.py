@@ -22,7 +22,7 @@ from mule.core.errors import DetectorError
 from mule.detection.boxes import clip_to_image, has_area, intersections, nms
 from mule.detection.cards import COCO_CLASSES
 from mule.detection.detections import Detections, concatenate
-from mule.detection.detector import RgbFrames, require_rgb_frames
+from mule.detection.detector import LARGEST_INPUT_PX, RgbFrames, require_rgb_frames
 
 PARAMETERS = ".pdiparams"
 WHOLE_UP_TO = 4 / 3
@@ -73,7 +73,7 @@ class PicoDetector:
     def _detect(self, frame: Shaped[Tensor, "3 rows cols"]) -> Detections:
         parts = squares(*frame.shape[1:])
         found = torch.cat([self._in_part(frame, part) for part in parts])
-        found = found[(found[:, 1] >= self._min_score) & has_area(found[:, 2:])]
+        found = found[has_area(found[:, 2:])]
         number = found[:, 0].long()
         kept = nms(found[:, 2:], found[:, 1], max_iou=SAME_IOU, group=number)
         kept = kept[~_is_cut_elsewhere(found[kept], parts)]
@@ -102,11 +102,23 @@ class PicoDetector:
         self, image: Float[Tensor, "3 rows cols"], scale: tuple[float, float]
     ) -> Float[Tensor, "boxes 6"]:
         inputs = {"image": image[None].numpy(), "scale_factor": torch.tensor([scale]).numpy()}
-        rows = torch.from_numpy(self._compiled(inputs)[0].copy())
+        try:
+            rows = torch.from_numpy(self._compiled(inputs)[0].copy())
+        except Exception as failure:  # OpenVINO's errors have no other common parent
+            raise DetectorError(
+                f"{self.path}: must run on a frame; {' '.join(str(failure).split())[:300]}. Pull it again."
+            ) from failure
         if rows.ndim != 2 or rows.shape[1] != 6 or not torch.isfinite(rows).all():
             raise DetectorError(
                 f"{self.path}: outputs of a PicoDet file must be rows of class, score and corners, all finite; got "
                 f"{tuple(rows.shape)}. Is it another kind of network?"
+            )
+        rows = rows[rows[:, 1] >= self._min_score]
+        if not ((rows[:, 0] >= 0) & (rows[:, 0] < len(self.class_names)) & (rows[:, 1] <= 1)).all():
+            raise DetectorError(
+                f"{self.path}: boxes of a PicoDet file must be of one of {len(self.class_names)} classes, with scores up to 1; got "
+                f"classes {rows[:, 0].min():g} to {rows[:, 0].max():g} and scores up to {rows[:, 1].max():g}. Give class_names if "
+                "it has other classes."
             )
         return rows
 
@@ -164,10 +176,17 @@ def _compiled(path: Path, threads: int) -> tuple[Any, int, int]:
         raise DetectorError(
             f"{path}: must be a PicoDet file that OpenVINO reads; {' '.join(str(failure).split())[:300]}. Pull it again."
         ) from failure
-    sizes = {each.any_name: each.partial_shape for each in compiled.inputs}
-    if set(sizes) != {"image", "scale_factor"} or sizes["image"].rank.get_length() != 4:
-        raise DetectorError(
-            f"{path}: a PicoDet file must take an image and its scale; it takes {', '.join(sorted(sizes))}."
-        )
-    height_px, width_px = (sizes["image"][axis].get_length() for axis in (2, 3))
-    return compiled, height_px, width_px
+    shapes = {each.any_name: [_length(side) for side in each.partial_shape] for each in compiled.inputs}
+    match shapes:
+        case {"image": [_, 3, int(height_px), int(width_px)], "scale_factor": [_, 2]} if (
+            len(shapes) == 2 and 0 < height_px <= LARGEST_INPUT_PX and 0 < width_px <= LARGEST_INPUT_PX
+        ):
+            return compiled, height_px, width_px
+    raise DetectorError(
+        f"{path}: a PicoDet file must take an image (1, 3, height, width) with fixed sides of at most {LARGEST_INPUT_PX}, and its "
+        f"scale_factor (1, 2); it takes {shapes}."
+    )
+
+
+def _length(side: Any) -> int | None:  # noqa: ANN401 - an openvino.Dimension
+    return side.get_length() if side.is_static else None
