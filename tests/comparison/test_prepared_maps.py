@@ -16,9 +16,12 @@ from mule.inference import sides
 def asked_for(monkeypatch):
     """The videos of each call for maps; none are computed."""
     calls = []
-    monkeypatch.setattr(
-        sides, "keep_features", lambda _experiment, _data, videos, **_: calls.append(sorted(videos))
-    )
+
+    def none_computed(_experiment, _data, videos, **_):
+        calls.append(sorted(videos))
+        return 0
+
+    monkeypatch.setattr(sides, "keep_features", none_computed)
     return calls
 
 

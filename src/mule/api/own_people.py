@@ -102,7 +102,7 @@ def _source(num_before: int, num_videos: int, partial: Path) -> str:
 def moments_of(length_s: float | None) -> list[float]:
     """Return the key times that stand for a whole clip.
 
-    >>> moments_of(1.2), moments_of(5.0), len(moments_of(600))
+    >>> moments_of(1.2), moments_of(5.0), len(moments_of(600.0))
     ([0.6], [1.25, 3.75], 8)
     """
     length_s = length_s or 0.0

@@ -37,7 +37,8 @@ def idle_share(similarity: Float[Tensor, "actors classes"], *, num_idle: int) ->
         similarity: cosines with the actions, and last with the idle classes.
         num_idle: how many idle classes there are; with none nobody is idle.
 
-    >>> idle_share(torch.tensor([[0.9, 0.1, 0.2], [0.3, 0.2, 0.8], [0.4, 0.4, 0.4]]), num_idle=1).round(decimals=2).tolist()
+    >>> shares = idle_share(torch.tensor([[0.9, 0.1, 0.2], [0.3, 0.2, 0.8], [0.4, 0.4, 0.4]]), num_idle=1)
+    >>> [round(each, 2) for each in shares.tolist()]
     [0.0, 0.99, 0.5]
     """
     if not num_idle:
