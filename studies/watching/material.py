@@ -115,6 +115,7 @@ def look_at_reels(
     reels = [
         (part, path)
         for part in ("train", "report")
+        if (folder / part / PEOPLE).exists()  # its reels are complete
         for path in sorted((folder / part / "videos").glob("*.mp4"))
     ]
     order = sorted(reels, key=lambda each: int(each[1].stem.split("-")[1]) > NUM_FIRST)

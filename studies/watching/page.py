@@ -78,16 +78,24 @@ def whole_page(
     rows: Sequence[Row], developed: Sequence[Row], others: Sequence[tuple[str, WatchedResult]]
 ) -> str:
     """Return the page."""
-    text = [
-        BEGINNING,
-        *section(rows),
-        MATERIAL,
-        "",
-        "## Ways to accumulate, on the reels that report",
-        "",
-        *_ways(rows),
-    ]
-    text += ["", "## After one, two, four and eight looks at an act", "", *_looks(rows)]
+    text = [BEGINNING]
+    if rows:
+        text += [
+            *section(rows),
+            MATERIAL,
+            "",
+            "## Ways to accumulate, on the reels that report",
+            "",
+            *_ways(rows),
+            "",
+            "## After one, two, four and eight looks at an act",
+            "",
+            *_looks(rows),
+        ]
+    else:
+        text += [
+            "**The reels that report were not watched: no bar of section 17 has a number, so all are missed.**"
+        ]
     if developed:
         text += [
             "",
@@ -107,15 +115,15 @@ def write_page() -> None:
         for name, title in OTHERS.items()
         if (path := FOLDER / f"{name}.json").exists()
     ]
-    developed = FOLDER / "watching_develop.csv"
-    text = whole_page(
-        read_rows(FOLDER / "watching.csv"), read_rows(developed) if developed.exists() else [], others
-    )
+    rows, developed = (read_rows(FOLDER / f"{name}.csv") for name in ("watching", "watching_develop"))
+    text = whole_page(rows, developed, others)
     write_file(PAGE, text)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a table of ways."""
+    """Read a table of ways; one that was not computed has no rows."""
+    if not path.exists():
+        return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
