@@ -25,6 +25,7 @@ from mule.memory.teaching import forget_action, require_new, teach_action
 from mule.runtime.exported import ExportCard
 from mule.training.step import Listener
 from mule.video.sources import VideoSource
+from mule.watching.deciding import DecideSettings, decide_again
 from mule.watching.engine.bundle import (
     MEMORY,
     PEOPLE,
@@ -34,6 +35,7 @@ from mule.watching.engine.bundle import (
     packaged_folder,
     read_bundle,
 )
+from mule.watching.engine.watch import WatchSettings
 from mule.watching.moments import Moment
 from mule.watching.watch import watch
 
@@ -166,6 +168,30 @@ class Model:
         [0.0, 1.0]
         """
         return watch(source, model=self._bundle, **options)
+
+    def decide(
+        self,
+        watched: str | Path,
+        *,
+        threshold: str | None = None,
+        min_probability: float | None = None,
+        looks: int = WatchSettings.most_looks,
+    ) -> None:
+        """Decide again what was watched, without the video: after teaching, forgetting, or with another threshold.
+
+        The moments in the folder, its summary, AVA's CSV and exports are replaced by what `watch` would write with this model.
+
+        Args:
+            watched: a folder that `mule watch` left, with what it kept (`looks.bin`).
+            threshold: as for `watch`; by default that of the folder.
+            min_probability: as for `watch`; by default that of the folder.
+            looks: use at most this many recent looks per person.
+
+        Raises:
+            MuleError: nothing was kept, or another network watched.
+        """
+        settings = DecideSettings(threshold, min_probability, looks)
+        decide_again(Path(watched), self._bundle, settings)
 
     def predict(
         self,

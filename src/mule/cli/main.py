@@ -12,6 +12,7 @@ from mule.cli import (
     data_detect,
     data_from,
     data_split,
+    decide,
     ending,
     evaluate,
     export,
@@ -66,6 +67,7 @@ data.app.add_typer(data_detect.app)
 data.app.add_typer(data_from.app)
 data.app.add_typer(data_split.app)
 app.command("watch")(watch.watch_videos)
+app.command()(decide.decide)
 app.command()(train.train)
 app.command()(bundle.bundle)
 app.command()(teach.teach)

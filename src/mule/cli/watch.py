@@ -106,6 +106,13 @@ def watch_videos(
         bool,
         typer.Option("--offline", envvar="MULE_OFFLINE", help="Fetch no weights; stop if some are missing."),
     ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--no-keep",
+            help="Keep what decides about everybody (looks.bin), so that `mule decide` and `mule discover` need no video.",
+        ),
+    ] = True,
     runtime: Annotated[
         str,
         typer.Option(
@@ -117,7 +124,7 @@ def watch_videos(
 ) -> None:
     """Watch a video: what every person does, and who does something novel.
 
-    The output folder holds report.html, annotated.mp4, summary.txt, moments.jsonl and ava.csv. Ctrl-C keeps a complete
+    The output folder holds report.html, annotated.mp4, summary.txt, moments.jsonl, looks.bin and ava.csv. Ctrl-C keeps a complete
     result of what was watched, and --resume continues from there. A stream that breaks off is opened again.
     """
     from mule.video.sources import video_source, videos_at
@@ -150,6 +157,7 @@ def watch_videos(
     outputs = {
         "detector": detector,
         "resumes": resume,
+        "keeps": keep,
         "exports": tuple(export or ()),
         "has_video": video,
         "codec": codec,
@@ -199,6 +207,7 @@ def _watch_one(
     folder: Path | None,
     detector: str | None,
     resumes: bool,
+    keeps: bool,
     exports: tuple[str, ...],
     has_video: bool,
     codec: Literal["vp9", "h264"],
@@ -219,7 +228,7 @@ def _watch_one(
         is_stopped = False
         screen.begin(watching)
         try:
-            with closing(recorded(watching, place, resumes=resumes)) as moments:
+            with closing(recorded(watching, place, resumes=resumes, keeps=keeps)) as moments:
                 for moment in moments:
                     screen.saw(moment)
         except KeyboardInterrupt:
@@ -321,6 +330,7 @@ class _Screen:
 
 
 def _print_summary(summary: "Summary", watch: "Watcher", folder: Path, *, speed: float) -> None:
+    from mule.watching.outputs.looks_file import LOOKS
     from mule.watching.outputs.summary import TABLE_TITLES, summary_rows
 
     table = Table(title=Text(f"{summary.header.source.video}: who did what, most novel first"))
@@ -334,7 +344,11 @@ def _print_summary(summary: "Summary", watch: "Watcher", folder: Path, *, speed:
         console.print(Text(line), soft_wrap=True)
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(("resume.", ".")):
-            typer.echo(f"{path}")
+            typer.echo(f"{path}{_size(path) if path.name == LOOKS else ''}")
+
+
+def _size(path: Path) -> str:
+    return f" ({path.stat().st_size / 1e6:.1f} MB)"
 
 
 def _facts(summary: "Summary", watch: "Watcher", *, speed: float) -> list[str]:

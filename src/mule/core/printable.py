@@ -10,6 +10,7 @@ told from a name, and is shown.
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import unquote
 
 REMOVED = "…"
@@ -29,6 +30,7 @@ _VALUE = re.compile(r"[=&;]")
 _LEAST_LETTERS = 4
 
 
+@lru_cache(maxsize=4096)
 def printable(text: str) -> str:
     r"""Return the text with � for characters that no file format can carry: control characters and lone surrogates.
 

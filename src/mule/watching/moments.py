@@ -9,6 +9,7 @@ moment  ─ one key time ─▶ actors ─▶ now      judged by this key time a
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -31,6 +32,7 @@ Decision = Literal["known", "novel", "idle", "unsure"]
 View = Literal["now", "so_far"]
 
 
+@lru_cache(maxsize=4096)
 def _require_plain(text: str) -> str:
     if not text.strip() or any(map(is_unwritable, text)):
         raise ValueError(

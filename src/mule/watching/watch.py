@@ -35,6 +35,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
     runtime: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
+    keep: bool = True,
 ) -> Generator[Moment, None, None]:
     """Yield the moments of a source as they are found. Memory does not grow with the length of the source.
 
@@ -60,6 +61,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
         out: a folder for results. Each moment is on disk before it is yielded; after the last one, the report, the
             annotated video, the summary and AVA's CSV follow.
         resume: continue the result in `out` after its last whole moment.
+        keep: with `out`, keep what decides about everybody, so that `mule decide` and `mule discover` need no video.
 
     Raises:
         MuleError: the source, the model or the detector cannot be used. This is raised at once, not at the first moment.
@@ -93,11 +95,15 @@ def watch(  # noqa: PLR0913 - the one function that people call
     num_clips = num_key_times([opened], settings.every_s or bundle.card.every_s) if runtime == AUTO else inf
     bundle = bundle.on(runtime, num_clips=num_clips)
     watcher = open_watch(opened, bundle, detector=detector, settings=settings)
-    return watcher.__iter__() if out is None else _with_results(watcher, bundle, Path(out), resumes=resume)
+    return (
+        watcher.__iter__()
+        if out is None
+        else _with_results(watcher, bundle, Path(out), resumes=resume, keeps=keep)
+    )
 
 
 def _with_results(
-    watcher: Watcher, bundle: Bundle, folder: Path, *, resumes: bool
+    watcher: Watcher, bundle: Bundle, folder: Path, *, resumes: bool, keeps: bool
 ) -> Generator[Moment, None, None]:
-    yield from recorded(watcher, folder, resumes=resumes)
+    yield from recorded(watcher, folder, resumes=resumes, keeps=keeps)
     write_outputs(folder, watcher.source, thumbnails=bundle.thumbnails)

@@ -27,6 +27,7 @@ from mule.core.tensors import Promised, require_tensors
 from mule.evidence.fusion import along_tracks, fused_evidence, sums_along_tracks
 from mule.evidence.head import opinion_from
 from mule.novelty.tracks import IDLE_ENDS_ACT
+from mule.watching.engine.finding import MOST_HIDDEN_S
 from mule.watching.engine.judging import (
     Judgements,
 )
@@ -34,6 +35,11 @@ from mule.watching.engine.usual import UsualNovelty
 
 MOST_LOOKS = 8
 LARGEST_CONFLICT = 0.5
+
+
+def forget_after_s(every_s: float) -> float:
+    """Return how long a track may be unseen before its looks are forgotten."""
+    return 2 * MOST_HIDDEN_S + every_s
 
 
 def packed(looks: Judgements) -> Float[Tensor, "actors numbers"]:
@@ -90,6 +96,14 @@ class _Track:
             self.ranks.append(rank)
 
 
+@dataclass(frozen=True)
+class Counting:
+    """The looks that count for each actor of a key time, packed, and how novel it was by those that count for novelty."""
+
+    looks: list[list[Tensor]]
+    ranks: list[list[float]]
+
+
 _STATE: Mapping[str, Promised] = {
     "track_id": (torch.int64, ("tracks",)),
     "num_looks": (torch.int64, ("tracks",)),
@@ -119,37 +133,55 @@ class TrackLooks:
 
         Tracks unseen for longer than `forget_after_s` are forgotten, and so are looks that this one contradicts.
         """
+        counting = self.remember(track_ids, now, key_time_s=key_time_s, forget_after_s=forget_after_s)
+        return self.together([counting], idle=now.idle)
+
+    def remember(
+        self, track_ids: list[int], now: Judgements, *, key_time_s: float, forget_after_s: float
+    ) -> "Counting":
+        """Add one look at each of these tracks, and return the looks that count now; `together` says what they say."""
         for number in [
             n for n, track in self._tracks.items() if key_time_s - track.latest_s > forget_after_s
         ]:
             del self._tracks[number]
         self._forget_contradicted(track_ids, now)
-        kept: list[Sequence[Tensor]] = []
-        ranks: list[Sequence[float]] = []
+        counting = Counting([], [])
         rows, is_idle = packed(now), now.is_idle.tolist()
         for number, row, rank, idles in zip(track_ids, rows, now.rank.tolist(), is_idle, strict=True):
             track = self._tracks.setdefault(number, self._track([], [], key_time_s))
             track.add(row, rank, is_idle=idles)
             track.latest_s = key_time_s
-            kept.append([row] if idles else track.looks)
-            ranks.append([rank] if idles else track.ranks)
-        looks, index, num_looks = self._unpacked(kept)
-        count = len(track_ids)
+            counting.looks.append([row] if idles else list(track.looks))
+            counting.ranks.append([rank] if idles else list(track.ranks))
+        return counting
+
+    def together(
+        self, counting: Sequence["Counting"], *, idle: Float[Tensor, " actors"] | None
+    ) -> Judgements:
+        """Return what the looks that count say together, of one key time or, which is faster, of many."""
+        looks, index, num_looks = self._unpacked([kept for each in counting for kept in each.looks])
+        count = len(num_looks)
         return Judgements(
             network=fused_evidence(sums_along_tracks(looks.network, index, num_tracks=count)),
             together=fused_evidence(sums_along_tracks(looks.together, index, num_tracks=count)),
-            rank=self._usual.so_far([list(each) for each in ranks]),
+            rank=self._usual.so_far([ranks for each in counting for ranks in each.ranks]),
             log_trust=along_tracks(looks.log_trust, index, num_tracks=count),
             num_looks=num_looks,
-            idle=now.idle,
+            idle=idle,
         )
 
     def _forget_contradicted(self, track_ids: list[int], now: Judgements) -> None:
         is_idle = now.is_idle.tolist()
         kept = [() if number not in self._tracks else self._tracks[number].looks for number in track_ids]
         rows = [row for row, looks in enumerate(kept) if looks and not is_idle[row]]
-        looks, index, _ = self._unpacked([kept[row] for row in rows])
-        before = opinion_from(fused_evidence(sums_along_tracks(looks.together, index, num_tracks=len(rows))))
+        if not rows:
+            return
+        looks, num_looks = self._rows([kept[row] for row in rows])
+        *_, positive, negative, _ = looks.split([self._num_classes] * 4 + [2], dim=1)
+        sums = sums_along_tracks(
+            Evidence(positive, negative), torch.repeat_interleave(num_looks), num_tracks=len(rows)
+        )
+        before = opinion_from(fused_evidence(sums))
         evidence = Evidence(now.together.positive[rows].double(), now.together.negative[rows].double())
         is_contradicted = conflict(before, opinion_from(evidence)) > LARGEST_CONFLICT
         for row, is_over in zip(rows, is_contradicted.tolist(), strict=True):

@@ -68,6 +68,16 @@ class Judgements:
     idle: Float[Tensor, " actors"] | None = None
     """How much each resembles idle people now; None where nobody knows any."""
 
+    def at(self, rows: slice) -> "Judgements":
+        """Return some of these actors, in a row."""
+        network, together = (
+            Evidence(each.positive[rows], each.negative[rows]) for each in (self.network, self.together)
+        )
+        idle = None if self.idle is None else self.idle[rows]
+        return Judgements(
+            network, together, self.rank[rows], self.log_trust[rows], self.num_looks[rows], idle
+        )
+
     @property
     def is_idle(self) -> Bool[Tensor, " actors"]:
         """Who resembles idle people more than people who act."""

@@ -22,6 +22,7 @@ from mule.video.sources import DecodeReport, VideoSource
 from mule.video.transforms import unit_from_px
 from mule.watching.engine.bundle import ClipNeeds
 from mule.watching.engine.finding import BoxFinder, scenes
+from mule.watching.engine.kept import as_kept
 from mule.watching.engine.key_times import LINK_STEPS, Rhythm, open_clips, sights_of
 from mule.watching.engine.recognising import visible
 
@@ -77,7 +78,7 @@ def looks_at(source: VideoSource, sighting: Sighting, finder: BoxFinder, *, ever
                 continue
             height, width = scene.sight.clip.source_size
             unit = unit_from_px(scene.boxes_xyxy_px.double(), width_px=width, height_px=height)
-            seen = sighting.eyes(sighting.backbone(pixels), boxes)
+            seen = as_kept(sighting.eyes(sighting.backbone(pixels), boxes))
             rows.append((len(times) - 1, scene.track_ids, unit, seen))
     finally:
         clips.close()

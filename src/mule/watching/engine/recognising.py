@@ -1,6 +1,6 @@
 """From a clip and the boxes in it to evidence, trust, calibrated novelty and reasons for every actor.
 
-scene ─▶ pixels ─▶ backbone ─▶ maps ─▶ relations, evidence ─▶ `Judge` ─▶ `Recognised`
+scene ─▶ pixels ─▶ backbone ─▶ maps ─▶ relations, evidence ─▶ `KeptLooks` ─▶ `Judge` ─▶ `Recognised`
                                   ╰─▶ the same without each object and other actor ─▶ who contributed most
 
 *Contributions.* The deciding evidence of an actor is that of its likeliest action, as log-odds: log(1 + e⁺) − log(1 + e⁻).
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mule.core.records import Evidence
@@ -27,6 +27,7 @@ from mule.video.transforms import clip_boxes, px_from_unit, unit_from_px
 from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import Judgements
+from mule.watching.engine.kept import KeptLooks, in_half, likeliest_action
 from mule.watching.engine.showing import in_shares, maps_shown
 
 MOST_REMEMBERED = 3
@@ -61,16 +62,53 @@ class Recognised:
 
     scene: Scene
     """Only the actors and objects that cover a pixel of the network's input; a sliver at the edge does not."""
-    outputs: Float[Tensor, "actors outputs"]
-    """The network's own outputs. Calibration keeps them of held-out actors, together with `features`."""
+    kept: KeptLooks
+    """What everything else follows from: `judged_looks` judges these."""
+    looks: "JudgedLooks"
+    contributions: list[Contribution | None]
+    """Indices are those of the scene's actors and objects."""
+
+
+@dataclass(frozen=True)
+class JudgedLooks:
+    """What a bundle says of looks, one row each."""
+
     features: Float[Tensor, "actors whole"]
     """What a memory keeps of each actor."""
     now: Judgements
     statistic: Float[Tensor, " actors"]
     """What the drift alarm watches."""
     remembered: list[list[Reason]]
-    contributions: list[Contribution | None]
-    """Indices are those of the scene's actors and objects."""
+    likeliest: Int[Tensor, " actors"]
+    """The action that the network's evidence is most for."""
+
+
+@torch.inference_mode()
+def judged_looks(bundle: Bundle, kept: KeptLooks) -> JudgedLooks:
+    """Judge each actor by one look alone, from what is kept of it."""
+    judge, usual, eyes = bundle.judge, bundle.usual, bundle.eyes
+    features = kept.features
+    if eyes is not None and eyes.show_looks:
+        features = whole_features(features, eyes.looks(kept.seen))
+    judged = judge(kept.outputs, features, None if eyes is None else eyes.with_labels(kept.seen))
+    rank = usual.of_one_look(judged.ranks).rank
+    memory = judge.remembered
+    return JudgedLooks(
+        features,
+        Judgements(
+            judged.network,
+            judged.together,
+            rank,
+            torch.zeros_like(rank) if judged.log_trust is None else judged.log_trust,
+            torch.ones(len(rank), dtype=torch.int64),
+            judged.idle,
+        ),
+        usual.statistic(judged.ranks),
+        [[] for _ in range(len(kept))]
+        if memory is None or judged.weighed is None
+        else remembered_reasons(memory.memory, judged.weighed, at_most=MOST_REMEMBERED),
+        likeliest_action(judged.network),
+    )
 
 
 class Recogniser:
@@ -84,43 +122,30 @@ class Recogniser:
     @torch.inference_mode()
     def __call__(self, scene: Scene) -> Recognised:
         """Judge each actor of the scene by this look alone."""
-        model, judge, usual = self._bundle.model, self._bundle.judge, self._bundle.usual
+        model, eyes = self._bundle.model, self._bundle.eyes
         size = scene.sight.clip.source_size
         actors, objects = (in_shares(each, size) for each in (scene.boxes_xyxy_px, scene.objects_xyxy_px))
         maps, boxes, is_actor, is_object = maps_shown(self._bundle, scene.sight.clip.frames, actors, objects)
         scene = scene.only(is_actor, is_object)
         output = model.decide([maps], boxes)
         looks = looks_of([maps], boxes)
-        features = whole_features(output.features, looks)
-        eyes = self._bundle.eyes
-        judged = judge(output.outputs, features, None if eyes is None else eyes(maps, boxes))
+        follows = eyes is not None and eyes.show_looks
+        kept = KeptLooks.of(
+            output.outputs,
+            output.features if follows else whole_features(output.features, looks),
+            {} if eyes is None else eyes(maps, boxes),
+        )
+        judged = judged_looks(self._bundle, kept)
         contributions: list[Contribution | None] = [None] * len(boxes.actors_xyxy_px)
         is_together = self._bundle.card.sees == "frame"  # who is seen alone depends on nobody
         left_out = absences_in(boxes) if self._explains and is_together else []
         if left_out:
+            if follows and eyes is not None:
+                looks = eyes.looks(kept.seen)
             contributions = most_contributing(
-                judged.network, self._evidence_without(maps, boxes, looks, left_out), left_out
+                judged.now.network, self._evidence_without(maps, boxes, looks, left_out), left_out
             )
-        rank = usual.of_one_look(judged.ranks).rank
-        memory = judge.remembered
-        return Recognised(
-            scene=scene,
-            outputs=output.outputs,
-            features=features,
-            now=Judgements(
-                judged.network,
-                judged.together,
-                rank,
-                torch.zeros_like(rank) if judged.log_trust is None else judged.log_trust,
-                torch.ones(len(rank), dtype=torch.int64),
-                judged.idle,
-            ),
-            statistic=usual.statistic(judged.ranks),
-            remembered=[[] for _ in contributions]
-            if memory is None or judged.weighed is None
-            else remembered_reasons(memory.memory, judged.weighed, at_most=MOST_REMEMBERED),
-            contributions=contributions,
-        )
+        return Recognised(scene, kept, judged, contributions)
 
     def _evidence_without(
         self,
@@ -140,11 +165,20 @@ class Recogniser:
             some = left_out[first : first + at_once]
             output = model.decide([_copies(maps, len(some))], without(boxes, some))
             _, present = torch.nonzero(_is_present(len(looks), some, are_actors=True), as_tuple=True)
-            features = whole_features(output.features, looks[present])
-            parts.append(judge.network(output.outputs, features))
+            features = self._rounded(output.features, looks[present])
+            parts.append(judge.network(in_half(output.outputs), features))
         return Evidence(
             torch.cat([each.positive for each in parts]), torch.cat([each.negative for each in parts])
         )
+
+    def _rounded(
+        self, related: Float[Tensor, "actors dim"], looks: Float[Tensor, "actors channels"]
+    ) -> Float[Tensor, "actors whole"]:
+        """Return what a memory keeps of actors, rounded as `KeptLooks` rounds it: an absence that changes nothing stays so."""
+        eyes = self._bundle.eyes
+        if eyes is not None and eyes.show_looks:
+            return whole_features(in_half(related), looks)
+        return in_half(whole_features(related, looks))
 
 
 def visible(scene: Scene, *, rows: int, cols: int) -> tuple[Scene, SceneBoxes]:
@@ -200,7 +234,7 @@ def most_contributing(
         left_out: the absences.
     """
     num_actors = evidence.num_actors
-    deciding = evidence.positive.div(evidence.positive + evidence.negative + 2).argmax(dim=1)
+    deciding = likeliest_action(evidence)
     before = log_odds(evidence)[torch.arange(num_actors), deciding]
     change = torch.zeros(num_actors, len(left_out))
     row, actor = torch.nonzero(_is_present(num_actors, left_out, are_actors=True), as_tuple=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import LabelClassifier, last_channels
 from mule.memory.taught import Remembered
 from mule.model import KeptMaps, SceneBoxes, inputs_in_map, with_labels
-from mule.novelty.crossfit import Inputs, SeenParts
+from mule.novelty.crossfit import ROI, Inputs, SeenParts
 from mule.novelty.known import FittedToKnown, KnownActors
 from mule.training.actor_inputs import classifier_of
 from mule.training.build import LoadedRun
@@ -117,7 +118,20 @@ class Eyes:
             boxes.actor_clip_index,
             stride=maps.stride,
         )
+        return self.with_labels(seen)
+
+    def with_labels(self, seen: Inputs) -> Inputs:
+        """Add what the backbone's own classifier says of each actor, which follows from the other inputs."""
         return with_labels(seen, self.classifier)
+
+    @property
+    def show_looks(self) -> bool:
+        """Whether the inputs show all that the network's map has in a box (`looks`); a finer map may follow the last one."""
+        return self.channels == len(self.mean)
+
+    def looks(self, seen: Inputs) -> Float[Tensor, "actors channels"]:
+        """Return the mean of the network's map within each box, which is what `roi` is of the raw map."""
+        return (seen[ROI] - self.mean) / self.deviation
 
 
 def write_seen(path: Path, seen: SeenModel, *, weights_sha256: str, is_small: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from jaxtyping import Float
@@ -13,13 +15,15 @@ from mule.evidence.head import evidence_of_known, opinion_from
 from mule.memory.opinion import Reason
 from mule.novelty.scores import NOVELTY_BY_KIND
 from mule.video.transforms import unit_from_px
+from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.judging import (
     EVIDENCE_SCORE,
     MEMORY_SCORE,
     Judgements,
 )
-from mule.watching.engine.recognising import Contribution, Recognised
+from mule.watching.engine.kept import Place
+from mule.watching.engine.recognising import Contribution
 from mule.watching.moments import (
     ActionEvidence,
     ActionOpinion,
@@ -39,55 +43,92 @@ from mule.watching.moments import (
 MOST_EVIDENCE = 3
 
 
-def moment_of(
-    recognised: Recognised,
-    so_far: Judgements,
-    header: Header,
-    *,
-    has_memory: bool,
-    has_thumbnails: bool = False,
-    agrees: bool = False,
-) -> Moment:
-    """The moment of a scene: one record per actor, by track id.
+@dataclass(frozen=True)
+class Told:
+    """What a bundle says of actors, one row each, in the order of their places."""
 
-    With `agrees`, opinions agree with the decision (`evidence_of_known`).
-    """
-    scene, now = recognised.scene, recognised.now
-    rows, cols = scene.sight.clip.source_size
-    px = scene.boxes_xyxy_px.double()
-    unit = unit_from_px(px, width_px=cols, height_px=rows)
-    judged_now, judged_so_far = (
-        _judgements(each, header, has_memory=has_memory, agrees=agrees) for each in (now, so_far)
-    )
-    evidence_for = _strongest(now.together.positive, header.classes)
-    evidence_against = _strongest(now.together.negative, header.classes)
-    scores = scene.scores.double().clamp(0, 1)
-    actors: list[SeenActor] = []
-    for at, number in enumerate(scene.track_ids.tolist()):
-        actor = SeenActor(
-            track_id=number,
-            box_xyxy_px=box_of(px[at]),
-            box_xyxy_unit=box_of(unit[at]),
-            detection_score=float(scores[at]),
-            num_looks=int(so_far.num_looks[at]),
-            now=judged_now[at],
-            so_far=judged_so_far[at],
-            decision="known",
-            reasons=Reasons(
-                evidence_for=evidence_for[at],
-                evidence_against=evidence_against[at],
-                remembered=tuple(_remembered(each, has_thumbnails) for each in recognised.remembered[at]),
-                contributor=_contributor(recognised.contributions[at], scene),
-            ),
+    now: Judgements
+    so_far: Judgements
+    remembered: Sequence[Sequence[Reason]]
+    contributors: Sequence[Contributor | None]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What of a bundle shows in moments."""
+
+    header: Header
+    has_memory: bool
+    has_thumbnails: bool = False
+    agrees: bool = False
+    """Whether opinions agree with the decision (`evidence_of_known`)."""
+
+    @classmethod
+    def by(cls, bundle: Bundle, header: Header) -> "Telling":
+        """Tell as this bundle does."""
+        return cls(header, bundle.has_memory, bundle.thumbnails is not None, bundle.judge.seen is not None)
+
+    def moments(self, places: Sequence[Place], told: Told) -> list[Moment]:
+        """Return the moment of each place: one record per actor, by track id. Many at once are faster than one by one."""
+        header = self.header
+        px = torch.cat([place.boxes_xyxy_px.double() for place in places])
+        sizes = torch.tensor(
+            [(place.cols, place.rows, place.cols, place.rows) for place in places for _ in range(len(place))],
+            dtype=torch.float64,
+        ).reshape(-1, 4)
+        unit = (px / sizes).tolist()
+        scores = torch.cat([place.scores.double() for place in places]).clamp(0, 1).tolist()
+        now, so_far = (
+            _judgements(each, header, has_memory=self.has_memory, agrees=self.agrees)
+            for each in (told.now, told.so_far)
         )
-        actors.append(actor.model_copy(update={"decision": decide(actor, header.threshold)}))
-    return Moment(
-        video=header.source.video,
-        key_time_s=float(scene.sight.key_time_s),
-        rows=rows,
-        cols=cols,
-        actors=tuple(actors),
+        evidence_for = _strongest(told.now.together.positive, header.classes)
+        evidence_against = _strongest(told.now.together.negative, header.classes)
+        num_looks: list[int] = told.so_far.num_looks.tolist()
+        numbers = [number for place in places for number in place.track_ids.tolist()]
+        actors: list[SeenActor] = []
+        for at, (number, box_px, box_unit) in enumerate(zip(numbers, px.tolist(), unit, strict=True)):
+            actor = SeenActor(
+                track_id=number,
+                box_xyxy_px=box_px,
+                box_xyxy_unit=box_unit,
+                detection_score=scores[at],
+                num_looks=num_looks[at],
+                now=now[at],
+                so_far=so_far[at],
+                decision="known",
+                reasons=Reasons(
+                    evidence_for=evidence_for[at],
+                    evidence_against=evidence_against[at],
+                    remembered=tuple(_remembered(each, self.has_thumbnails) for each in told.remembered[at]),
+                    contributor=told.contributors[at],
+                ),
+            )
+            actors.append(actor.model_copy(update={"decision": decide(actor, header.threshold)}))
+        row = iter(actors)
+        return [
+            Moment(
+                video=header.source.video,
+                key_time_s=place.key_time_s,
+                rows=place.rows,
+                cols=place.cols,
+                actors=tuple(islice(row, len(place))),
+            )
+            for place in places
+        ]
+
+
+def place_of(scene: Scene) -> Place:
+    """Return who is where in a scene."""
+    rows, cols = scene.sight.clip.source_size
+    return Place(
+        float(scene.sight.key_time_s), rows, cols, scene.track_ids, scene.boxes_xyxy_px, scene.scores
     )
+
+
+def contributors_in(scene: Scene, contributions: Sequence[Contribution | None]) -> list[Contributor | None]:
+    """Return who or what of a scene contributed most to each actor, as it is told."""
+    return [_contributor(each, scene) for each in contributions]
 
 
 def thumbnail_name(video: str, time_s: float | None, box_xyxy_unit: Box) -> str:
@@ -103,13 +144,11 @@ def _judgements(looks: Judgements, header: Header, *, has_memory: bool, agrees: 
     p_values = torch.exp(-looks.rank).clamp(0, 1)
     novelties = novelty_scores(looks.network, p_values.tolist(), others)
     shown = agreeing(looks.together, p_values, header.threshold) if agrees else looks.together
-    opinions = action_opinions(shown, header.classes)
+    opinions = action_opinions(shown, header.classes, least=header.min_probability)
     idle = [None] * len(opinions) if looks.idle is None else looks.idle.clamp(0, 1).tolist()
     return [
         Judgement(
-            actions=tuple(
-                each for each in of_actor if each.probability >= header.min_probability and not does_nothing
-            ),
+            actions=() if does_nothing else of_actor,
             novelty=novelty,
             idle=share,
         )
@@ -146,16 +185,24 @@ def novelty_scores(
     ]
 
 
-def action_opinions(evidence: Evidence, classes: Sequence[str]) -> list[tuple[ActionOpinion, ...]]:
-    """The opinion about every action of each actor, likeliest first."""
+def action_opinions(
+    evidence: Evidence, classes: Sequence[str], *, least: float = 0.0
+) -> list[tuple[ActionOpinion, ...]]:
+    """The opinion about every action of each actor that is at least so probable, likeliest first."""
     opinion = opinion_from(evidence)
     masses = (opinion.belief, opinion.disbelief, opinion.uncertainty, opinion.probability)
     columns = [each.double().clamp(0, 1) for each in masses]
     columns += [evidence.positive.double(), evidence.negative.double()]
-    order: list[list[int]] = opinion.probability.argsort(dim=1, descending=True, stable=True).tolist()
+    num_shown = (opinion.probability >= least).sum(dim=1)
+    most = int(num_shown.max()) if len(num_shown) else 0
+    order = opinion.probability.argsort(dim=1, descending=True, stable=True)[:, :most]
+    most_likely: list[list[int]] = order.tolist()
+    numbers: list[list[list[float]]] = torch.stack(
+        [each.gather(1, order) for each in columns], dim=2
+    ).tolist()
     return [
-        tuple(_opinion(classes[at], row[at]) for at in places)
-        for row, places in zip(torch.stack(columns, dim=2).tolist(), order, strict=True)
+        tuple(_opinion(classes[at], row) for at, row in islice(zip(places, rows, strict=True), count))
+        for places, rows, count in zip(most_likely, numbers, num_shown.tolist(), strict=True)
     ]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
-from mule.core.errors import DetectorError, RangeError, ShapeError
+from mule.core.errors import DetectorError, NotFitted, RangeError, ShapeError
 from mule.core.printable import printable
 from mule.detection.cards import DETECTOR_CARDS
 from mule.detection.detector import Detector
@@ -28,12 +28,11 @@ from mule.training.run_folder import read_card
 from mule.video.clips import exact
 from mule.video.reading import video_facts
 from mule.video.sources import DecodeReport, LiveStream, VideoFacts, VideoFile, VideoSource, video_source
-from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks
+from mule.watching.engine.accumulating import MOST_LOOKS, TrackLooks, forget_after_s
 from mule.watching.engine.bundle import SCENE_BOXES, Bundle, packaged_folder
 from mule.watching.engine.bundle_card import read_bundle_card
 from mule.watching.engine.finding import (
     ACTORS,
-    MOST_HIDDEN_S,
     TRACKS,
     BoxFinder,
     DetectingFunction,
@@ -42,6 +41,7 @@ from mule.watching.engine.finding import (
     restore_tracker,
     scenes,
 )
+from mule.watching.engine.kept import KeptMoment
 from mule.watching.engine.key_times import (
     LINK_STEPS,
     LiveSights,
@@ -53,7 +53,7 @@ from mule.watching.engine.key_times import (
     sights_of,
 )
 from mule.watching.engine.recognising import Recognised, Recogniser
-from mule.watching.engine.telling import moment_of
+from mule.watching.engine.telling import Telling, Told, contributors_in, place_of
 from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts
 
 State = Mapping[str, Tensor]
@@ -140,6 +140,7 @@ class Watcher:
         """What the last moment was made of; its rows are the moment's actors."""
         self._rhythm = _rhythm(header, bundle, link_steps=LINK_STEPS if finder.links_between else 1)
         self._recognise = Recogniser(bundle, explains=settings.explains)
+        self._telling = Telling.by(bundle, header)
         self._looks = TrackLooks(bundle.usual, len(bundle.classes), most_looks=settings.most_looks)
         self._drift = bundle.usual.drift_alarm()
         self._tracker: State | None = None
@@ -151,6 +152,20 @@ class Watcher:
         """What the model's calibration by watching found, in words; None without one."""
         watched = self._bundle.card.watched
         return None if watched is None else watched.in_words()
+
+    @property
+    def weights_sha256(self) -> str:
+        """The checksum of the network's weights."""
+        return self._bundle.card.weights_sha256
+
+    @property
+    def kept(self) -> KeptMoment:
+        """All that the last moment follows from, without the video; there must be one."""
+        told = self.recognised
+        if told is None:
+            raise NotFitted("nothing was watched yet, so nothing is kept. Iterate over the watcher first.")
+        contributors = contributors_in(told.scene, told.contributions)
+        return KeptMoment(place_of(told.scene), told.kept, told.looks.likeliest, contributors)
 
     @property
     def drift(self) -> DriftReport:
@@ -197,19 +212,18 @@ class Watcher:
                 track_ids = recognised.scene.track_ids
                 so_far = self._looks.add(
                     track_ids.tolist(),
-                    recognised.now,
+                    recognised.looks.now,
                     key_time_s=float(scene.sight.key_time_s),
-                    forget_after_s=2 * MOST_HIDDEN_S + self.header.every_s,
+                    forget_after_s=forget_after_s(self.header.every_s),
                 )
-                self._drift.watch(recognised.statistic, track_ids)
-                moment = moment_of(
-                    recognised,
+                self._drift.watch(recognised.looks.statistic, track_ids)
+                told = Told(
+                    recognised.looks.now,
                     so_far,
-                    self.header,
-                    has_memory=self._bundle.has_memory,
-                    has_thumbnails=self._bundle.thumbnails is not None,
-                    agrees=self._bundle.judge.seen is not None,
+                    recognised.looks.remembered,
+                    contributors_in(recognised.scene, recognised.contributions),
                 )
+                (moment,) = self._telling.moments([place_of(recognised.scene)], told)
                 self._tracker, self.recognised = scene.tracker, recognised
                 self.key_frame, self.latency_s = scene.sight.clip.key_frame, self._latency_of(scene.sight)
                 yield moment

@@ -6,14 +6,14 @@ number, and resuming removes it.
 
 import json
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar
 
 from pydantic import ValidationError
 
 from mule.core.errors import AnnotationError, FileError, MuleError, RangeError
-from mule.core.files import os_reason
+from mule.core.files import os_reason, write_file
 from mule.core.text_rows import shown
 from mule.watching.moments import MOMENTS_FORMAT, VERSION, Header, Moment, Record, problems_of
 
@@ -132,6 +132,12 @@ def resume_moments(path: Path, header: Header) -> MomentsWriter:
     except OSError as error:
         raise _unwritable(path, error) from None
     return MomentsWriter(file, header, latest_s)
+
+
+def replace_moments(path: Path, header: Header, moments: Iterable[Moment]) -> None:
+    """Write a whole file of moments in place of an earlier one, which stays until the new one is complete."""
+    lines = [header.model_dump_json(), *(moment.model_dump_json() for moment in moments)]
+    write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _append(file: IO[bytes], record: Record) -> None:

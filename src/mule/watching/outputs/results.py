@@ -1,6 +1,7 @@
 """The folder of a result: moments as they are found, and everything made of them in the end.
 
 DIR/moments.jsonl                 every moment, on disk before the next begins
+    looks.bin                     what decides about everybody at each key time, to decide again without the video
     resume.*.safetensors          what `--resume` continues from
     keyframes.mp4                 the key frames of a source that can be read only once
     ava.csv, ava.pbtxt            detections in AVA's format
@@ -33,14 +34,16 @@ from mule.video.reading import LONGEST_STILL_S, read_clips, video_facts
 from mule.video.sources import FrameStream, LiveStream, VideoFile, VideoSource
 from mule.video.transforms import resized
 from mule.watching.engine.watch import Watcher
-from mule.watching.moments import Moment
+from mule.watching.moments import Header, Moment
 from mule.watching.outputs.annotating import write_annotated
 from mule.watching.outputs.exports import EXPORTS, require_exports, write_ava, write_label_map
+from mule.watching.outputs.looks_file import LOOKS, LooksWriter
 from mule.watching.outputs.moments_file import (
     MOMENTS,
     MomentsFile,
     MomentsWriter,
     create_moments,
+    replace_moments,
     resume_moments,
 )
 from mule.watching.outputs.page import PageVideo, write_page
@@ -57,15 +60,28 @@ AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES = (
     "summary.txt",
     "keyframes.mp4",
 )
-WRITTEN = (AVA, LABELS, ANNOTATED, REPORT, SUMMARY, KEY_FRAMES, *(name for name, _ in EXPORTS.values()))
+WRITTEN = (
+    LOOKS,
+    AVA,
+    LABELS,
+    ANNOTATED,
+    REPORT,
+    SUMMARY,
+    KEY_FRAMES,
+    *(name for name, _ in EXPORTS.values()),
+)
 """Files written beside the moments; they replace those of an earlier result."""
 PLAYED_CODECS = frozenset({"h264", "vp8", "vp9", "av1", "theora"})
 PLAYED_SUFFIXES = frozenset({".mp4", ".m4v", ".webm", ".ogv"})
 """What browsers play; for any other video the page shows the annotated one."""
 
 
-def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Generator[Moment, None, None]:
+def recorded(
+    watcher: Watcher, folder: Path, *, resumes: bool = False, keeps: bool = True
+) -> Generator[Moment, None, None]:
     """Yield the moments of a watcher, each on disk before it is yielded. Nothing is written before the first.
+
+    With `keeps`, what decides about everybody is kept too; a resumed result that began without it goes on without it.
 
     Raises:
         FolderInUseError: another process writes into the folder.
@@ -82,6 +98,7 @@ def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Genera
             writer = files.enter_context(resume_moments(path, watcher.header))
             if writer.latest_s is not None:
                 points.resume(watcher, after_s=writer.latest_s)
+        looks = files.enter_context(_looks_writer(watcher, folder / LOOKS, writer, keeps=keeps))
         for moment in watcher:
             if writer is None:
                 writer = files.enter_context(create_moments(path, watcher.header))
@@ -92,10 +109,27 @@ def recorded(watcher: Watcher, folder: Path, *, resumes: bool = False) -> Genera
             if frames is None and (watcher.is_live or isinstance(watcher.source, FrameStream)):
                 frames = files.enter_context(_KeyFrames(folder / KEY_FRAMES, watcher))
             points.write(watcher.state, key_time_s=moment.key_time_s)
+            looks.write(watcher.kept)
             writer.write(moment)
             if frames is not None:
                 frames.add(moment)
             yield moment
+
+
+def _looks_writer(watcher: Watcher, path: Path, earlier: MomentsWriter | None, *, keeps: bool) -> LooksWriter:
+    """Return the writer where the earlier watch left it; it writes nothing if nothing is to be kept, or was kept before."""
+    after_s = None if earlier is None else earlier.latest_s
+    if not keeps and path.exists():
+        raise MuleError(
+            f"{path}: a result that keeps looks must be resumed with them. Leave --no-keep out, or remove this file."
+        )
+    is_kept = keeps and (after_s is None or path.exists())
+    writer = LooksWriter(
+        path if is_kept else None, weights_sha256=watcher.weights_sha256, classes=watcher.header.classes
+    )
+    if is_kept and earlier is not None:
+        writer.resume(path, after_s=after_s)
+    return writer
 
 
 def write_outputs(  # noqa: PLR0913 - what a command offers
@@ -124,6 +158,24 @@ def write_outputs(  # noqa: PLR0913 - what a command offers
             thumbnails=thumbnails,
             writing=writing,
         )
+
+
+def write_decided(folder: Path, header: Header, moments: Sequence[Moment]) -> Summary:
+    """Replace the moments in a folder, and what is made of them without the video; the report and the video stay.
+
+    The watch cannot be resumed from there: its states belong to the earlier decisions.
+    """
+    for path in ResumePoints(folder).paths:
+        path.unlink(missing_ok=True)
+    replace_moments(folder / MOMENTS, header, moments)
+    summary = summarise(header, moments)
+    write_summary(folder / SUMMARY, summary)
+    write_ava(folder / AVA, header, moments)
+    write_label_map(folder / LABELS, header)
+    for name, write in EXPORTS.values():
+        if (folder / name).exists():
+            write(folder / name, header, moments)
+    return summary
 
 
 def _written(
@@ -284,14 +336,14 @@ class ResumePoints:
     """The last two states of a watcher, in the folder of its result."""
 
     def __init__(self, folder: Path) -> None:
-        self._paths = [folder / f"resume.{slot}.safetensors" for slot in (0, 1)]
+        self.paths = [folder / f"resume.{slot}.safetensors" for slot in (0, 1)]
         self._slot = 0
 
     def write(self, state: Mapping[str, Tensor], *, key_time_s: float) -> None:
         """Keep the state after the moment at this time, in place of the older of the two."""
         about = {_ABOUT: json.dumps({"format": RESUME_FORMAT, "key_time_s": key_time_s})}
         tensors = {name: each.clone().contiguous() for name, each in state.items()}
-        write_file(self._paths[self._slot], safetensors.torch.save(tensors, about))
+        write_file(self.paths[self._slot], safetensors.torch.save(tensors, about))
         self._slot = 1 - self._slot
 
     def resume(self, watcher: Watcher, *, after_s: float) -> None:
@@ -309,12 +361,12 @@ class ResumePoints:
             ) from None
 
     def _path_of(self, key_time_s: float) -> Path:
-        for slot, path in enumerate(self._paths):
+        for slot, path in enumerate(self.paths):
             if _key_time_s(path) == key_time_s:
                 self._slot = 1 - slot
                 return path
         raise AnnotationError(
-            f"{self._paths[0].parent}: to resume, {self._paths[0].name} or {self._paths[1].name} must hold the state after "
+            f"{self.paths[0].parent}: to resume, {self.paths[0].name} or {self.paths[1].name} must hold the state after "
             f"the last moment ({key_time_s:g} s); neither does. Watch again into another folder."
         )
 
