@@ -9,7 +9,7 @@ import typer
 from mule.features.weights.cards import find_card
 from mule.features.weights.classifier import load_classifier
 from studies.commands import noted, run
-from studies.watching.material import CARD, look_at_acts, look_at_reels, make_reels, sighting
+from studies.watching.material import CARD, drawn_reels, look_at_acts, look_at_reels, reel_on_disk, sighting
 from studies.watching.page import PAGE, write_page
 from studies.watching.running import run_compare
 
@@ -23,8 +23,9 @@ Cache = Annotated[
 
 @app.command()
 def make(data: Data, cache: Cache) -> None:
-    """Write the reels of each part of the films."""
-    make_reels(data, cache, noted=noted)
+    """Write all reels ahead, and who is in them; `look` writes those that it needs."""
+    for part, reel in drawn_reels(data, cache):
+        noted(str(reel_on_disk(cache, part, reel)))
 
 
 @app.command()
@@ -38,7 +39,7 @@ def look(
     """Compute what people are seen by, first what is learnt from; a run that was interrupted goes on."""
     until, seeing = time.monotonic() + seconds, sighting(weights)
     left = look_at_acts(data, cache, "train", seeing, until=until, noted=noted)
-    left += look_at_reels(cache, seeing, detector, until=until, noted=noted)
+    left += look_at_reels(data, cache, seeing, detector, until=until, noted=noted)
     left += look_at_acts(data, cache, "report", seeing, until=until, noted=noted)
     noted(f"{left} acts and reels are left")
 

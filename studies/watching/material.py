@@ -32,8 +32,8 @@ from mule.watching.engine.finding import box_finder
 from mule.watching.engine.looking import Looks, Sighting, looks_at
 from studies.compose.composites import sources_of
 from studies.convert.jhmdb import actors_from_jhmdb
-from studies.reels.plans import draw_reels, true_table
-from studies.reels.videos import write_reels
+from studies.reels.plans import ReelPlan, draw_reels, true_table
+from studies.reels.videos import write_reel
 from studies.seen.extract import LastMap
 
 CARD = "i3d_rgb_kinetics400"
@@ -63,21 +63,22 @@ def part_of_films(films: list[str]) -> dict[str, str]:
     }
 
 
-def make_reels(jhmdb: Path, folder: Path, *, noted: Callable[[str], None]) -> None:
-    """Write the reels of each part that is not there yet."""
+def drawn_reels(jhmdb: Path, folder: Path) -> list[tuple[str, ReelPlan]]:
+    """Draw the reels of each part and write who is in them; return them in the order in which they are looked at.
+
+    The first three of training and the first three that report come first, so that an unfinished run can be used.
+    """
     table, _ = actors_from_jhmdb(jhmdb)
     film = read_pairs(jhmdb / "videos.csv", "video", "source_group")
     part = part_of_films(list(film.values()))
     probed = probe_videos(find_videos(table.videos, jhmdb / "videos").paths)
     usable = sources_of(table, probed.readable).usable
+    drawn: list[tuple[str, ReelPlan]] = []
     for name in MINUTES:
-        out = folder / name
-        if (out / PEOPLE).exists():
-            continue
         own = [each for each in usable if part[film[each.video.name]] == name and table.has_box[each.row]]
         reels = draw_reels(own, minutes=MINUTES[name], seed=SEEDS[name])
+        out = folder / name
         (out / "videos").mkdir(parents=True, exist_ok=True)
-        write_reels(reels, out / "videos")
         lines = [
             f"{reel.name},person-{number},{visit.source.video.name}"
             for reel in reels
@@ -85,7 +86,16 @@ def make_reels(jhmdb: Path, folder: Path, *, noted: Callable[[str], None]) -> No
         ]
         (out / "sources.csv").write_text("\n".join(["reel,actor_id,source_video", *lines]) + "\n")
         write_actor_table(true_table(table, reels, every_s=LABELLED_EVERY_S), out / PEOPLE)
-        noted(f"{name}: {len(reels)} reels of {len(own)} clips")
+        drawn += [(name, reel) for reel in reels]
+    return sorted(drawn, key=lambda each: int(Path(each[1].name).stem.split("-")[1]) > NUM_FIRST)
+
+
+def reel_on_disk(folder: Path, part: str, reel: ReelPlan) -> Path:
+    """Return the video of a reel, written if it is not there."""
+    path = folder / part / "videos" / reel.name
+    if not path.exists():
+        write_reel(reel, path)
+    return path
 
 
 def _eyes(maps: FeatureMaps, boxes: SceneBoxes) -> dict[str, Tensor]:
@@ -106,27 +116,26 @@ def sighting(weights: Path) -> Sighting:
 
 
 def look_at_reels(
-    folder: Path, seeing: Sighting, detector: Path, *, until: float, noted: Callable[[str], None]
+    jhmdb: Path, folder: Path, seeing: Sighting, detector: Path, *, until: float, noted: Callable[[str], None]
 ) -> int:
-    """Look at the reels that nobody has looked at, until a time; return how many are left.
-
-    The first three of training and the first three that report come first, so that an unfinished run can be used.
-    """
-    reels = [
-        (part, path)
-        for part in ("train", "report")
-        if (folder / part / PEOPLE).exists()  # its reels are complete
-        for path in sorted((folder / part / "videos").glob("*.mp4"))
+    """Look at the reels that nobody has looked at, until a time; return how many are left."""
+    missing = [
+        (part, reel)
+        for part, reel in drawn_reels(jhmdb, folder)
+        if not looks_file(folder, part, Path(reel.name).stem).exists()
     ]
-    order = sorted(reels, key=lambda each: int(each[1].stem.split("-")[1]) > NUM_FIRST)
-    missing = [(part, path) for part, path in order if not looks_file(folder, part, path.stem).exists()]
-    for done, (part, path) in enumerate(missing):
+    for done, (part, reel) in enumerate(missing):
         if time.monotonic() > until:
             return len(missing) - done
         started = time.monotonic()
+        path = reel_on_disk(folder, part, reel)
+        written = time.monotonic()
         looks = looks_at(VideoFile(path), seeing, box_finder(detector, path.stem), every_s=EVERY_S)
         _write_looks(looks_file(folder, part, path.stem), looks)
-        noted(f"{part} {path.stem}: {len(looks)} looks, {time.monotonic() - started:.0f} s")
+        noted(
+            f"{part} {path.stem}: {len(looks)} looks, written in {written - started:.0f} s, looked at in "
+            f"{time.monotonic() - written:.0f} s"
+        )
     return 0
 
 

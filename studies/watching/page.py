@@ -94,7 +94,7 @@ def whole_page(
         ]
     else:
         text += [
-            "**The reels that report were not watched: no bar of section 17 has a number, so all are missed.**"
+            "**The reels that report were not watched yet, so no bar of section 17 has a number.**"
         ]
     if developed:
         text += [
