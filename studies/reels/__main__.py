@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from examples.builtin_scores import takes
 from mule.core.errors import RangeError, VideoError
 from mule.core.files import write_file
 from mule.data.split.sides import apply_split
@@ -18,6 +19,7 @@ from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
 from mule.data.table.videos import find_videos, probe_videos
 from mule.data.table.writing import write_actor_table
+from mule.stage.plans import FRAME_RATE
 from studies.commands import CountBar, positive, run
 from studies.compose.composites import Source, sources_of
 from studies.reels.plans import RATE, ReelPlan, draw_reels, true_table
@@ -117,6 +119,32 @@ def continuous_scenes(
     write_actor_table(people, out / PEOPLE)
     num_people = len({(i, who) for i, who in zip(people.video_index.tolist(), people.actor_id, strict=True)})
     typer.echo(f"{len(chosen)} scenes, {num_people} people, {len(people)} rows: {out}")
+
+
+@app.command("takes")
+def rendered_takes(
+    out: OutOption,
+    num_takes: Annotated[int, typer.Option("--takes", min=1, metavar="N", help="Number of takes.")] = 10,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a take.")] = 20.0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the takes.")] = 700,
+) -> None:
+    """Render takes in which some people do only what the model `stage` knows, and one or two only what it does not."""
+    folder = _new_folder(out)
+    lines = ["video,time_s,x1,y1,x2,y2,actions,actor_id"]
+    with CountBar("rendering takes") as bar:
+        for done, (path, truth) in enumerate(
+            takes(folder, seed, range(num_takes), is_novel=True, seconds=seconds), start=1
+        ):
+            path.with_suffix(".json").unlink()  # the table says the same
+            lines += [
+                f"{path.name},{frame / FRAME_RATE:.3f},{','.join(f'{each:.6f}' for each in actor.box_xyxy_unit)},"
+                f"{';'.join(actor.actions)},{actor.actor_id}"
+                for frame, actors in truth.items()
+                for actor in actors
+            ]
+            bar(done, num_takes)
+    write_file(out / PEOPLE, "\n".join(lines) + "\n")
+    typer.echo(f"{num_takes} takes of {seconds:g} s, {len(lines) - 1} rows: {out}")
 
 
 def _sources(actors: ActorTable, videos: Path, *, split: Path, side: str) -> list[Source]:

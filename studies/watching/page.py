@@ -11,7 +11,7 @@ from studies.watching.running import BEFORE, CHOSEN, LOOKS
 
 PAGE = Path(__file__).resolve().parent.parent / "pages" / "watching.md"
 OTHERS = {
-    "watched_stage": "Stage: rendered takes that the model `stage` was not trained on",
+    "watched_stage": "Stage: ten rendered takes that the model `stage` was not trained on (`python -m studies.reels takes`)",
     "watched_caviar": "CAVIAR: continuous scenes of recordings that were not trained on",
 }
 Row = dict[str, str]
@@ -93,9 +93,7 @@ def whole_page(
             *_looks(rows),
         ]
     else:
-        text += [
-            "**The reels that report were not watched yet, so no bar of section 17 has a number.**"
-        ]
+        text += ["**The reels that report were not watched yet, so no bar of section 17 has a number.**"]
     if developed:
         text += [
             "",

@@ -183,3 +183,13 @@ def test_the_command_keeps_scenes_that_are_long_enough(clips):
     refused = run_study(app, *arguments, "--least", "9", "--out", clips / "none")
     assert refused.exit_code == 2
     assert "none has. Choose a smaller --least" in refused.output
+
+
+def test_rendered_takes_have_a_table_of_who_does_what(tmp_path):
+    outcome = run_study(app, "takes", "--out", tmp_path / "takes", "--takes", 1, "--seconds", 2)
+    assert outcome.exit_code == 0, outcome.output
+    people = read_actor_table(tmp_path / "takes" / "people.csv")
+    assert people.videos == ("take_700_000.mp4",)
+    assert people.has_box.all()
+    assert all(people.actor_id)
+    assert sorted(path.name for path in (tmp_path / "takes" / "videos").iterdir()) == ["take_700_000.mp4"]
