@@ -8,18 +8,21 @@ READY  := .venv/.ready
 demo: $(READY)            ## watch real people: who does what, who is novel; teach that act, and watch again
 	$(BIN)/python -m examples.demo
 
+# Hundreds of processes start in the tests; none compiles again what another has compiled.
+test quick faults: export PYTHONDONTWRITEBYTECODE =
+
 FIRST := cli comparison core data detection distributed docs evaluation evidence inference stage
 LAST  := training video watching
 
 # In three parts, so that no process runs thousands of tests.
 test: $(READY)            ## every test; those marked alone in a process that has run no other
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" $(FIRST:%=tests/%)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone" $(LAST:%=tests/%)
-	$(BIN)/python -m pytest -q -n 0 -m alone
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone and not thorough" $(FIRST:%=tests/%)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone and not thorough" tests src studies $(FIRST:%=--ignore=tests/%) $(LAST:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not alone and not thorough" $(LAST:%=tests/%)
+	$(BIN)/python -m pytest -q -n 0 -m "alone and not thorough" $$(grep -rl --include="test_*.py" "mark\.alone" tests)
 
 quick: $(READY)           ## what answers in under three minutes
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not alone"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not alone and not thorough"
 
 setup: $(READY)           ## only the environment
 
@@ -74,6 +77,7 @@ stage: $(READY)           ## make the model of rendered scenes anew
 
 faults: $(READY)          ## make every write of every command fail once, and continue; writes docs/RELIABILITY.md
 	$(BIN)/python -m bench.reliability --write --faults
+	$(BIN)/python -m pytest -q -n 2 -m thorough tests
 
 package: $(READY)         ## build the wheel, install it into an empty environment, watch a clip with it, resolve each extra
 	$(BIN)/python -m examples.try_package --extras

@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import shape_checks
 from hypothesis import settings
+
+shape_checks.install()
 
 # Processes that test side by side share the cores; threads of each that wait for each other only burn them. Set before
 # torch is loaded, and handed on to the processes that tests start.

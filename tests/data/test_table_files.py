@@ -291,8 +291,8 @@ def test_problems_of_objects_are_named_by_line(tmp_path, row, words):
 
 @pytest.mark.slow
 @KINDS
-def test_as_many_rows_as_ava_has_are_read_in_seconds(tmp_path, suffix):
-    num_rows = 600_000
+def test_a_tenth_of_the_rows_of_ava_is_read_in_two_seconds(tmp_path, suffix):
+    num_rows = 60_000
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 0.5, (num_rows, 2)).round(3)
     label_sets = rng.random((2_000, 60)) < 0.03
@@ -310,5 +310,5 @@ def test_as_many_rows_as_ava_has_are_read_in_seconds(tmp_path, suffix):
     write_actor_table(table, path)
     started_at = time.process_time()
     found = read_actor_table(path)
-    assert time.process_time() - started_at < 20
+    assert time.process_time() - started_at < 2
     assert_same(found, table)

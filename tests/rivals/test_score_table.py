@@ -213,21 +213,21 @@ def test_targets_are_of_the_training_actors():
 
 
 @pytest.fixture(scope="module")
-def ten_thousand_actors():
+def three_thousand_actors():
     draw = torch.Generator().manual_seed(0)
     readout = LinearReadout(torch.randn(60, 1024, generator=draw) / 32, torch.zeros(60))
-    targets = (torch.rand(10_000, 60, generator=draw) < 0.04).float()
-    targets[torch.arange(10_000), torch.arange(10_000) % 60] = 1
+    targets = (torch.rand(3_000, 60, generator=draw) < 0.04).float()
+    targets[torch.arange(3_000), torch.arange(3_000) % 60] = 1
     # few passes: what scores do with them is linear in their number
-    return outputs_of(torch.randn(10_000, 1024, generator=draw), readout, draw=draw, passes=5), targets
+    return outputs_of(torch.randn(3_000, 1024, generator=draw), readout, draw=draw, passes=5), targets
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_ten_thousand_actors_take_seconds(name, ten_thousand_actors):
-    outputs, targets = ten_thousand_actors
+def test_three_thousand_actors_take_seconds(name, three_thousand_actors):
+    outputs, targets = three_thousand_actors
     started_at = time.perf_counter()
     score = SCORE_BY_NAME[name]()
     score.fit(outputs, targets)
     score(outputs)
-    assert time.perf_counter() - started_at < 60
+    assert time.perf_counter() - started_at < 10

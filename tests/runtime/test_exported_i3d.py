@@ -26,7 +26,7 @@ TARGETS = [
 ]
 ODD_SIZE = (9, 50, 84)
 """Frames, rows and columns: at every stride of two, one of them leaves a remainder."""
-REAL_SIZES = [("v_SoccerJuggling_g23_c01.avi", 117), ("opencv_vtest.avi", 134)]
+REAL_SIZES = [("v_SoccerJuggling_g23_c01.avi", 61), ("opencv_vtest.avi", 70)]
 """Videos of two shapes, with the short side of the clips in pixels."""
 
 

@@ -35,7 +35,7 @@ if find_spec("openvino") is None:
     pytest.skip("needs OpenVINO: pip install 'mule-actions[openvino]'", allow_module_level=True)
 
 # 32 frames: of these the Slow pathway's last is where a careless linspace goes wrong. 70 columns: I3D pads oddly.
-SIZES = {"slowfast": (32, 64, 64), "x3d": (4, 48, 48), "i3d": (8, 32, 42)}
+SIZES = {"slowfast": (32, 32, 32), "x3d": (4, 48, 48), "i3d": (8, 32, 42)}
 BUILD = {
     "slowfast": lambda: SlowFast(res5_stride=1, res5_dilation=2),
     "x3d": lambda: X3D((1.0, 1.0)),  # thinner and less deep than any published

@@ -43,7 +43,7 @@ def test_two_moments(tmp_path):
     assert_unharmed(found)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ten_moments(tmp_path):
     found = trials(tmp_path, 10, (0, 0, 1), (1, 1, 1), (0, 0, 2))
     assert len(found) == 30

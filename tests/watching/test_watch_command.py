@@ -189,8 +189,7 @@ scene = finding._scene
 def slow(*parts):
     time.sleep(0.2)
     return scene(*parts)
-if sys.argv.pop(1) == "slowly":
-    finding._scene = slow
+finding._scene = slow
 import typer
 from mule.cli.watch import watch_videos
 typer.run(watch_videos)
@@ -199,14 +198,11 @@ typer.run(watch_videos)
 
 @pytest.mark.slow
 def test_a_kill_loses_at_most_one_moment_and_resume_writes_the_same_file(take, bundle_dir, tmp_path):
-    def command(pace, out, *more):
-        arguments = (take, "--model", bundle_dir, "--every", "0.25", "--out", out, "--no-video", *more)
-        return [sys.executable, "-c", SLOWLY, pace, *map(str, arguments)]
-
-    subprocess.run(command("quickly", tmp_path / "whole"), check=True, capture_output=True)
-    process = subprocess.Popen(
-        command("slowly", tmp_path / "r"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    arguments = ("watch", take, "--model", bundle_dir, "--every", "0.25", "--no-video")
+    outcome = mule(*arguments, "--out", tmp_path / "whole")
+    assert outcome.exit_code == 0, outcome.output
+    command = [sys.executable, "-c", SLOWLY, *map(str, arguments[1:]), "--out", str(tmp_path / "r")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     path = tmp_path / "r" / "moments.jsonl"
     while not path.exists() or path.read_bytes().count(b"\n") < 4:
         time.sleep(0.05)
@@ -215,5 +211,6 @@ def test_a_kill_loses_at_most_one_moment_and_resume_writes_the_same_file(take, b
     process.wait()
     seen = list(MomentsFile(path))
     assert 2 <= len(seen) < 16
-    subprocess.run(command("quickly", tmp_path / "r", "--resume"), check=True, capture_output=True)
+    outcome = mule(*arguments, "--out", tmp_path / "r", "--resume")
+    assert outcome.exit_code == 0, outcome.output
     assert path.read_bytes() == (tmp_path / "whole" / "moments.jsonl").read_bytes()
