@@ -87,7 +87,7 @@ licences: $(READY)        ## write docs/LICENCES.md from what is installed
 
 # Tools of the supply chain have an environment of their own: they are no part of what is tested.
 TOOLS  := .venv/tools
-EXTRAS := faiss onnx openvino pandas parquet plots tensorboard ray
+EXTRAS := faiss onnx openvino pandas parquet plots tensorboard hub ray
 
 $(TOOLS)/.ready: $(READY)
 	$(PYTHON) -m venv $(TOOLS)

@@ -19,6 +19,7 @@ from mule.cli import (
     features,
     memory,
     models,
+    share,
     stage,
     teach,
     train,
@@ -76,6 +77,8 @@ app.add_typer(data.app, name="data", cls=_Commands)
 app.add_typer(evaluate.app, name="evaluate", cls=_Commands)
 app.command("compare")(compare.compare_experiments)
 app.command()(models.models)
+app.command("push")(share.push_model)
+app.command("pull")(share.pull_model)
 app.add_typer(weights.app, name="weights", cls=_Commands)
 app.add_typer(features.app, name="features", cls=_Commands)
 app.add_typer(stage.app, name="stage", cls=_Commands)

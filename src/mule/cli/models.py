@@ -95,25 +95,9 @@ def _model_folder(name: Path) -> Path | None:
     return folder if (folder / BUNDLE).is_file() else None
 
 
-NUMBERS = (
-    ("test_mean_ap", "mAP of its actions on films it was not taught by"),
-    ("test_first_right", "people there whose likeliest action is right"),
-    ("test_known_flagged", "people there flagged as novel (5 % promised)"),
-    ("auroc_one_look", "novel actions held out of teaching: AUROC of one look"),
-    ("auroc_named", "  of those that Kinetics-400 has a name for"),
-    ("auroc_unnamed", "  of the others"),
-    ("novel_flagged_one_look", "novel people flagged at one look"),
-    ("known_flagged_one_look", "known people flagged at one look (5 % promised)"),
-    ("closed_mean_ap", "mAP of its actions on takes it was not taught by"),
-    ("novel_flagged", "novel people flagged while watched"),
-    ("known_flagged", "known people flagged while watched (5 % promised)"),
-    ("person_recall", "people found"),
-)
-"""Numbers on a model's card that people ask for, in words."""
-
-
 def _print_card(console: Console, name: Path) -> None:
     """What a model knows, from how many examples, how well, and what it needs."""
+    from mule.api.model_card import NUMBERS
     from mule.watching.engine.bundle import read_known_examples
     from mule.watching.engine.bundle_card import read_bundle_card
 

@@ -47,6 +47,20 @@ def seal(folder: Path, *, known: Mapping[str, str] | None = None) -> None:
     _write(folder, _digests(folder, known or {}), {})
 
 
+def names_in_manifest(folder: Path) -> list[str]:
+    """Return the names of the files that a folder's manifest lists.
+
+    Raises:
+        SealError: there is no manifest, or it is damaged.
+    """
+    manifest = _read(folder)
+    if manifest is None:
+        raise SealError(
+            f"{folder / MANIFEST}: must list the files of this folder; it does not exist. {_REMEDY}"
+        )
+    return sorted(manifest["files"])
+
+
 def write_sealed(
     folder: Path,
     contents: Mapping[str, bytes],
