@@ -155,4 +155,7 @@ def test_the_recipe_tells_the_costs_of_every_row(part):
     for file in ("ava", "charades"):
         table = text.split(f"| row of `{file}` |")[1].split("\n\n")[0]
         listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
-        assert listed == [row for row in systems_by_row(Path(file)) if row != "mule-unlabel"]
+        # mule-unlabel is the network of mule, so sizes and memory leave it out
+        assert listed == [
+            row for row in systems_by_row(Path(file)) if part == "gpu-hours" or row != "mule-unlabel"
+        ]
