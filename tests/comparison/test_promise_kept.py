@@ -35,7 +35,7 @@ def test_a_video_with_enough_known_actors_is_a_group_and_is_off_if_it_is_flagged
     novelty = np.where(np.arange(90) < 30, 95.0 * (np.arange(90) % 2), 50.0)
     found = known_coverage(outputs, novelty, HELD_OUT)
     assert list(found.groups) == ["bow", "run", "wave", "lobby"]
-    assert found.off_promise == ["lobby"]
+    assert [name for name, group in found.groups.items() if group.is_off] == ["lobby"]
     assert found.groups["lobby"].share == 0.5
 
 

@@ -9,7 +9,7 @@ import torch
 from mule.core.errors import AnnotationError
 from mule.detection.cards import COCO_CLASSES, OTHER_OBJECT
 from mule.detection.detections import PERSON, FrameKey
-from mule.detection.files import load_ava_csv, load_boxes, load_boxes_by_frame, load_coco
+from mule.detection.files import load_ava_csv, load_boxes
 
 AVA = """\
 1j20qq1JyX4,0902,0.100,0.200,0.500,0.800,12,0.95
@@ -85,7 +85,7 @@ def test_boxes_by_frame_say_the_same_as_the_csv(save):
         "1j20qq1JyX4,0904": [],
         "5BDj0ow5hnA,0902": [[0.25, 0.25, 0.75, 0.75]],
     }
-    by_frame, by_row = load_boxes_by_frame(save("a.json", content)), load_ava_csv(save("a.csv", AVA))
+    by_frame, by_row = load_boxes(save("a.json", content)), load_ava_csv(save("a.csv", AVA))
     assert by_frame.frames == by_row.frames
     for name in ("boxes_xyxy_unit", "scores", "class_index", "frame_index"):
         torch.testing.assert_close(getattr(by_frame, name), getattr(by_row, name))
@@ -97,7 +97,7 @@ def test_coco_annotations_are_boxes_by_width_and_height_in_pixels(save):
         {"image_id": 7, "category_id": 1, "bbox": [0, 0, 200, 100], "iscrowd": 1},
         {"image_id": 7, "category_id": 44, "bbox": [0, 0, 20, 10]},
     ]
-    table = load_coco(save("coco.json", coco(entries)))
+    table = load_boxes(save("coco.json", coco(entries)))
     torch.testing.assert_close(
         table.boxes_xyxy_unit, torch.tensor([[0.1, 0.1, 0.5, 0.5], [0.0, 0.0, 0.1, 0.1]])
     )

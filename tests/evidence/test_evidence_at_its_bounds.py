@@ -1,31 +1,12 @@
 """Evidence where a wrong sign, bound or default would show: found by mutation testing."""
 
-import numpy as np
 import pytest
 import torch
 
 from mule.core.errors import RangeError
 from mule.core.records import Evidence
-from mule.evidence.fusion import along_tracks, look_correlation, strongest_actors
+from mule.evidence.fusion import along_tracks, strongest_actors
 from mule.evidence.head import EvidenceHead, combined_belief, elu_evidence, log_unbelieved
-
-
-def one_way_anova(errors, tracks):
-    """ρ of unequal groups, as textbooks have it (Donner 1986)."""
-    groups = [errors[tracks == track] for track in np.unique(tracks)]
-    sizes = np.array([len(group) for group in groups])
-    between = sum(len(g) * (g.mean() - errors.mean()) ** 2 for g in groups) / (len(groups) - 1)
-    within = sum(((g - g.mean()) ** 2).sum() for g in groups) / (len(errors) - len(groups))
-    size = (len(errors) - (sizes**2).sum() / len(errors)) / (len(groups) - 1)
-    return (between - within) / (between + (size - 1) * within)
-
-
-def test_the_correlation_of_unequal_tracks_is_that_of_the_analysis_of_variance():
-    tracks = np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 3])
-    errors = 0.7 * tracks + np.random.default_rng(3).normal(size=len(tracks))
-    expected = one_way_anova(errors, tracks)
-    assert 0.05 < expected < 0.95
-    assert look_correlation(torch.from_numpy(errors), torch.from_numpy(tracks)) == pytest.approx(expected)
 
 
 def test_a_track_index_may_not_reach_the_number_of_tracks():

@@ -14,9 +14,7 @@ from mule.evidence.fusion import (
     along_tracks,
     fused_evidence,
     is_among_first_looks,
-    look_correlation,
     look_sums,
-    no_looks,
     sums_along_tracks,
 )
 from mule.evidence.head import opinion_from
@@ -28,6 +26,10 @@ def looks_at(*looks):
     """Evidence for and against one class, one pair per look."""
     pairs = torch.tensor(looks, dtype=torch.float64)
     return [Evidence(positive=pair[None, :1], negative=pair[None, 1:]) for pair in pairs]
+
+
+def no_looks(num_actors, num_classes):
+    return look_sums(Evidence(*torch.zeros(2, num_actors, num_classes)))
 
 
 def fused(looks, correlation):
@@ -162,23 +164,6 @@ def test_first_looks_are_the_first_in_time_of_each_track(tracks, num_looks):
     assert got.tolist() == expected
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.8])
-def test_the_correlation_of_looks_is_recovered(correlation):
-    """4,000 tracks of one to six looks; the estimate's deviation is about 0.01."""
-    generator = torch.Generator().manual_seed(1)
-    counts = torch.randint(1, 7, (4000,), generator=generator)
-    track_index = torch.arange(4000).repeat_interleave(counts)
-    shared = torch.randn(4000, generator=generator)[track_index]
-    own = torch.randn(len(track_index), generator=generator)
-    errors = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * own
-    assert look_correlation(errors, track_index) == pytest.approx(correlation, abs=0.04)
-
-
-def test_equal_looks_correlate_wholly_and_opposite_ones_not_at_all():
-    assert look_correlation(torch.tensor([1.0, 1.0, 4.0, 4.0]), torch.tensor([0, 0, 1, 1])) == 1.0
-    assert look_correlation(torch.tensor([1.0, -1.0, -1.0, 1.0]), torch.tensor([0, 0, 1, 1])) == 0.0
-
-
 def test_what_cannot_be_fused_is_refused():
     evidence = Evidence(positive=torch.ones(3, 2), negative=torch.ones(3, 2))
     with pytest.raises(RangeError, match=r"between 0 and 1; got 1\.5"):
@@ -191,9 +176,3 @@ def test_what_cannot_be_fused_is_refused():
         along_tracks(torch.ones(3), torch.tensor([0, 2, 2]), num_tracks=3)
     with pytest.raises(RangeError, match="num_looks must be at least 1; got 0"):
         is_among_first_looks(torch.arange(3), 0)
-    with pytest.raises(TooFewActors, match="got 3 looks at 3 tracks"):
-        look_correlation(torch.ones(3), torch.arange(3))
-    with pytest.raises(RangeError, match="errors that differ"):
-        look_correlation(torch.ones(4), torch.tensor([0, 0, 1, 1]))
-    with pytest.raises(ShapeError, match="one entry per look, 4; got 3"):
-        unchecked(look_correlation)(torch.ones(4), torch.arange(3))

@@ -18,7 +18,6 @@ from mule.inference.score_rules import (
     LEFT_OUT,
     SCORE_NAMES,
     ScoreRule,
-    score_rule,
     score_rules,
 )
 from mule.inference.seen import SEEN_SCORE
@@ -113,7 +112,7 @@ def test_scores_that_learn_have_seen_training_actors_and_nobody_else(outputs):
     assert not train.truth.is_novel.any()
     assert not val.truth.is_novel.any()
     for name in ("knn", "vim", "mahalanobis", "openmax-above-least", "informed-democracy"):
-        rule = score_rule(name)
+        rule = score_rules([name])[0]
         rule.fit(train, val)
         direct = SCORE_BY_NAME[name]()
         direct.fit(train.stored, torch.from_numpy(train.labels))
@@ -126,8 +125,10 @@ def test_scores_of_evidence_are_those_of_the_network_s_own(outputs):
         "PE": "pe", "NE": "ne", "PNE": "pne", "Belief": "belief", "PE of log": "pe_log", "NE inverse": "ne_inverse",
     }  # fmt: skip
     for name, kind in kinds.items():
-        assert torch.equal(score_rule(name).novelty(test).rank, NOVELTY_BY_KIND[kind](test.evidence).rank)
-    by_value = score_rule("PE by value").novelty(test)
+        assert torch.equal(
+            score_rules([name])[0].novelty(test).rank, NOVELTY_BY_KIND[kind](test.evidence).rank
+        )
+    by_value = score_rules(["PE by value"])[0].novelty(test)
     assert torch.equal(by_value.rank, NOVELTY_BY_KIND["pe"](test.evidence).value)
 
 

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 from sklearn.neighbors import NearestNeighbors
 
 from mule.core.errors import MissingOutputs, NotFitted, RangeError, TooFewActors
-from mule.inference.score_rules import COMBINED_SCORES, score_rule, score_rules
+from mule.inference.score_rules import COMBINED_SCORES, score_rules
 
 K = 20
 
@@ -41,7 +41,7 @@ def trust_by_hand(train, held_out, test, *, unit=unit):
 
 
 def fitted(name, sides):
-    rule = score_rule(name)
+    rule = score_rules([name])[0]
     rule.fit(sides[0], sides[1])
     return rule
 
@@ -100,7 +100,7 @@ def test_belief_of_exponential_evidence_is_the_same_for_a_network_of_cross_entro
     found = fitted("exp-belief", sides).novelty(test).rank
     np.testing.assert_allclose(found, np.log(1 - belief).sum(axis=1), rtol=1e-9)
     with pytest.raises(MissingOutputs, match="needs one logit per action"):
-        score_rule("exp-belief").novelty(made_outputs(30, seed=2, kind="independent"))
+        score_rules(["exp-belief"])[0].novelty(made_outputs(30, seed=2, kind="independent"))
 
 
 def test_one_memory_for_all_scores_gives_what_each_alone_does(sides):
@@ -126,7 +126,7 @@ def test_a_network_with_two_outputs_per_action_has_a_memory_and_no_discounted_ev
 
 @pytest.mark.parametrize("name", ["memory", "agreement-pe", *COMBINED_SCORES])
 def test_a_rule_bears_the_name_it_is_asked_for_by_and_wants_to_be_fitted(name, sides):
-    rule = score_rule(name)
+    rule = score_rules([name])[0]
     assert rule.name == name
     with pytest.raises(NotFitted, match=r"fit\(train, held_out\)"):
         rule.novelty(sides[2])
@@ -134,11 +134,11 @@ def test_a_rule_bears_the_name_it_is_asked_for_by_and_wants_to_be_fitted(name, s
 
 def test_too_few_actors_are_refused(sides):
     with pytest.raises(TooFewActors):
-        score_rule("memory").fit(made_outputs(10, seed=0), sides[1])
+        score_rules(["memory"])[0].fit(made_outputs(10, seed=0), sides[1])
     with pytest.raises(TooFewActors):
-        score_rule("fisher(joint-energy+memory)").fit(sides[0], made_outputs(12, seed=1))
+        score_rules(["fisher(joint-energy+memory)"])[0].fit(sides[0], made_outputs(12, seed=1))
 
 
 def test_a_combination_of_unknown_scores_is_refused():
     with pytest.raises(RangeError, match="a score must be one of"):
-        score_rule("fisher(joint-energy+luck)")
+        score_rules(["fisher(joint-energy+luck)"])[0]

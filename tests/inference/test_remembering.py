@@ -13,7 +13,7 @@ from mule.core.errors import MissingOutputs, WeightsError
 from mule.evidence.head import exp_evidence
 from mule.inference.remembering import reading_of, remembered_of
 from mule.inference.running import OutputsOf
-from mule.inference.score_rules import SCORE_NAMES, FisherRule, score_rule
+from mule.inference.score_rules import SCORE_NAMES, FisherRule, score_rules
 from mule.memory.search import weigh
 from mule.novelty.combining import DECIDING_SCORE, NETWORK_PARTS, deciding_ranks, largest_logit_novelty
 from mule.rivals.scores.logits import joint_energy_novelty
@@ -58,7 +58,7 @@ def test_what_decides_is_the_same_in_a_table_and_when_watching(sides):
     train, val, test = sides
     content = remembered_of(train, val, model=MODEL)
     ranks = Judge(None, train.classes, content)(test.outputs, test.remembered).ranks
-    rule = score_rule(DECIDING_SCORE)
+    rule = score_rules([DECIDING_SCORE])[0]
     assert isinstance(rule, FisherRule)
     rule.fit(train, val)
     for column, part in zip(ranks.T, rule.parts, strict=True):

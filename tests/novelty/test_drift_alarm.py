@@ -137,16 +137,13 @@ def test_drift_is_found_soon_and_named_right_away_or_after_a_long_quiet(quiet, s
         assert "at most 1 % of streams" in report.in_words()
 
 
-def test_an_alarm_stays_until_a_restart():
+def test_an_alarm_stays():
     generator = torch.Generator().manual_seed(6)
     alarm = alarm_after(normal(100, generator))
     first = alarm.watch(normal(100, generator) + 3, torch.arange(100))
     later = alarm.watch(normal(500, generator), torch.arange(100, 600))
     assert first.is_alarm
     assert (later.alarm_at, later.drift) == (first.alarm_at, "stranger")
-    alarm.restart()
-    assert (alarm.report.num_actors, alarm.report.is_alarm) == (0, False)
-    assert not alarm.watch(normal(100, generator), torch.arange(100)).is_alarm
 
 
 def test_only_the_first_look_at_a_new_track_counts():
@@ -204,8 +201,6 @@ def test_what_cannot_be_watched_is_refused():
         DriftAlarm(false_alarm_rate=0.0)
     with pytest.raises(NotFitted, match="DriftAlarm must be fitted"):
         DriftAlarm().watch(torch.zeros(1), torch.zeros(1, dtype=torch.int64))
-    with pytest.raises(NotFitted, match="DriftAlarm must be fitted"):
-        DriftAlarm().restart()
     alarm = alarm_after(torch.arange(30.0))
     with pytest.raises(NotFinite, match="the first is nan at actor 1"):
         alarm.watch(torch.tensor([0.0, math.nan]), torch.arange(2))

@@ -11,7 +11,6 @@ from mule.objective.dirichlet_loss import (
     accuracy_versus_uncertainty_loss,
     dirichlet_digamma_loss,
     dirichlet_log_loss,
-    dirichlet_mse_loss,
     dirichlet_uncertainty,
     exponential_annealing,
     linear_annealing,
@@ -32,12 +31,6 @@ def sampled(actor):
 def test_digamma_loss_is_cross_entropy_expected_under_the_dirichlet(actor):
     expected = -np.mean(np.log(sampled(actor)[:, int(Y[actor].argmax())]))
     assert dirichlet_digamma_loss(E, Y)[actor].item() == pytest.approx(expected, rel=1e-2)
-
-
-@pytest.mark.parametrize("actor", [0, 1])
-def test_mse_loss_is_squared_error_expected_under_the_dirichlet(actor):
-    expected = ((Y[actor].numpy() - sampled(actor)) ** 2).sum(axis=1).mean()
-    assert dirichlet_mse_loss(E, Y)[actor].item() == pytest.approx(expected, rel=1e-2)
 
 
 @pytest.mark.parametrize("actor", [0, 1])
@@ -86,9 +79,7 @@ def test_annealing_starts_low_and_ends_at_one(num_epochs, start):
     assert [linear_annealing(e) for e in (0.0, 5.0, 10.0, 20.0)] == [0.0, 0.5, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "loss", [dirichlet_digamma_loss, dirichlet_log_loss, dirichlet_mse_loss, misleading_evidence_kl]
-)
+@pytest.mark.parametrize("loss", [dirichlet_digamma_loss, dirichlet_log_loss, misleading_evidence_kl])
 def test_gradients_match_finite_differences(loss):
     evidence = E.clone().add(0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda e: loss(e, Y), (evidence,))

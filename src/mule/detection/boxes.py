@@ -18,12 +18,6 @@ def xyxy_from_xywh(boxes_xywh: Boxes) -> Boxes:
     return torch.cat([corner, corner + size], dim=1)
 
 
-def xywh_from_xyxy(boxes_xyxy: Boxes) -> Boxes:
-    """Convert corners to top-left corner and size."""
-    corner, opposite = boxes_xyxy[:, :2], boxes_xyxy[:, 2:]
-    return torch.cat([corner, opposite - corner], dim=1)
-
-
 def xyxy_from_cxcywh(boxes_cxcywh: Boxes) -> Boxes:
     """Convert centre and size to corners."""
     centre, half = boxes_cxcywh[:, :2], boxes_cxcywh[:, 2:] / 2

@@ -22,7 +22,11 @@ def load_boxes(path: str | Path, *, images_path: str | Path | None = None) -> Bo
     """Read boxes from a file of any supported format.
 
     Args:
-        path: A `.csv` for `load_ava_csv`, or a `.json` for `load_boxes_by_frame` or `load_coco`.
+        path: A `.csv` for `load_ava_csv`, or a `.json`. JSON is either persons by frame in fractions of the image,
+            `{"video,timestamp": [[x1, y1, x2, y2, score], ...], ...}`, or COCO's in pixels (x, y, width, height):
+            annotations, or results with `images_path`. Of COCO, images with `movie` and `timestamp` (AIA's AVA files,
+            also `ava_*_det_object_bbox.json`) are frames of videos, others are identified by `file_name`, and crowds
+            (`iscrowd`) are left out.
         images_path: COCO annotations that describe the images, needed for COCO results.
     """
     path = Path(path)
@@ -51,23 +55,6 @@ def load_ava_csv(path: str | Path) -> BoxTable:
         return table_from_rows(path, _ava_rows(path))
     except csv.Error as bad:
         raise AnnotationError(f"{path}: not a CSV file: {bad}.") from bad
-
-
-def load_boxes_by_frame(path: str | Path) -> BoxTable:
-    """Read persons from JSON `{"video,timestamp": [[x1, y1, x2, y2, score], ...], ...}`, in fractions of the image."""
-    path = Path(path)
-    return table_from_rows(path, _rows_by_frame(read_json(path)))
-
-
-def load_coco(path: str | Path, *, images_path: str | Path | None = None) -> BoxTable:
-    """Read boxes from COCO JSON in pixels (x, y, width, height): annotations, or results with `images_path`.
-
-    Images with `movie` and `timestamp` (AIA's AVA files, also `ava_*_det_object_bbox.json`) are frames of videos;
-    others are identified by `file_name`. Crowds (`iscrowd`) are left out.
-    """
-    path = Path(path)
-    content = read_json(path)
-    return table_from_rows(path, _coco_rows(content, _described(images_path, content)))
 
 
 def _ava_rows(path: Path) -> Iterator[BoxRow | str]:

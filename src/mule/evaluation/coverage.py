@@ -41,12 +41,6 @@ class Coverage:
     overall: GroupCoverage
     groups: Mapping[str, GroupCoverage]
 
-    @property
-    def off_promise(self) -> list[str]:
-        """The groups flagged more than promised, the worst share first."""
-        off = [name for name, group in self.groups.items() if group.is_off]
-        return sorted(off, key=lambda name: -self.groups[name].share)
-
 
 def coverage(
     is_flagged: Bool[np.ndarray, " actors"],

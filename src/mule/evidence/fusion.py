@@ -60,11 +60,6 @@ def look_sums(evidence: Evidence) -> LookSums:
     return LookSums(positive, negative, confidence, confidence.square())
 
 
-def no_looks(num_actors: int, num_classes: int) -> LookSums:
-    """Return the sums before the first look: the vacuous opinion, which `+` leaves without effect."""
-    return LookSums(*torch.zeros(4, num_actors, num_classes).unbind())
-
-
 def fused_evidence(sums: LookSums, *, correlation: float = LOOK_CORRELATION) -> Evidence:
     """Evidence adds, divided by how much the looks repeat each other (discounted cumulative fusion).
 
@@ -130,35 +125,6 @@ def is_among_first_looks(track_index: Int[Tensor, " looks"], num_looks: int) -> 
     is_first = torch.empty_like(ordered, dtype=torch.bool)
     is_first[by_track] = place < num_looks
     return is_first
-
-
-def look_correlation(errors: Float[Tensor, " looks"], track_index: Int[Tensor, " looks"]) -> float:
-    """Return how alike the errors of two looks at one track are, from 0 to 1 (intra-class correlation, one-way ANOVA).
-
-        ρ = (B − W) / (B + (m − 1)·W)
-
-    B and W are the mean squares between and within tracks, m the mean number of looks, corrected for unequal ones. Measured
-    on held-out known tracks (say, label − probability of a class), it is the ρ of `fused_evidence`. Below 0, which
-    chance can give, is 0.
-    """
-    if errors.shape != track_index.shape:
-        raise ShapeError(f"track_index must have one entry per look, {len(errors)}; got {len(track_index)}.")
-    _, track, counts = torch.unique(track_index, return_inverse=True, return_counts=True)
-    num_looks, num_tracks = len(errors), len(counts)
-    if num_tracks < 2 or num_looks == num_tracks:
-        raise TooFewActors(
-            f"a correlation of looks needs two tracks, and two looks at one of them; got {num_looks} looks at "
-            f"{num_tracks} tracks."
-        )
-    errors, counts = errors.double(), counts.double()
-    means = _summed(errors, track, num_tracks) / counts
-    between = (counts * (means - errors.mean()).square()).sum() / (num_tracks - 1)
-    within = (errors - means[track]).square().sum() / (num_looks - num_tracks)
-    looks_per_track = (num_looks - counts.square().sum() / num_looks) / (num_tracks - 1)
-    total = between + (looks_per_track - 1) * within
-    if total == 0:
-        raise RangeError("a correlation of looks needs errors that differ; all are equal. Use more tracks.")
-    return float(((between - within) / total).clamp(0, 1))
 
 
 def _summed(

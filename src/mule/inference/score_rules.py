@@ -275,15 +275,6 @@ class FisherRule:
         return Novelty(value=-torch.expm1(-total.clamp(min=0)), rank=total)
 
 
-def score_rule(name: str) -> ScoreRule:
-    """A new rule by name: a score of evidence, a rival's, a memory's, or Fisher's combination of several.
-
-    Raises:
-        RangeError: there is no score of that name.
-    """
-    return score_rules([name])[0]
-
-
 def score_rules(names: Sequence[str] = SCORE_NAMES) -> list[ScoreRule]:
     """New rules by name. Rules that use the same memory or the same rival's score share it, so it learns once.
 

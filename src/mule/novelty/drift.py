@@ -155,11 +155,6 @@ class DriftAlarm(HeldOutModule):
         self._start_over()
         self.is_fitted = torch.tensor(True, device=device)
 
-    def restart(self) -> None:
-        """Forget the stream and its alarm, but not the held-out actors. Every start risks a false alarm again."""
-        self.require_fitted()
-        self._start_over()
-
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue with the `state_dict` of an alarm that was fitted to as many held-out actors.
 

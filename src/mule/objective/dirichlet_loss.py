@@ -44,14 +44,6 @@ def dirichlet_log_loss(evidence: ClassEvidence, targets: Labels) -> Float[Tensor
     return (targets * torch.log1p((total - alpha) / alpha)).sum(dim=-1)
 
 
-def dirichlet_mse_loss(evidence: ClassEvidence, targets: Labels) -> Float[Tensor, " actors"]:
-    """Squared error expected under the Dirichlet, Σ (y − p)² + p(1 − p)/(S + 1)."""
-    alpha, total = dirichlet_parameters(evidence)
-    probability = alpha / total
-    variance = probability * (1 - probability) / (total + 1)
-    return ((targets - probability).square() + variance).sum(dim=-1)
-
-
 def misleading_evidence_kl(evidence: ClassEvidence, targets: Labels) -> Float[Tensor, " actors"]:
     """KL(Dir(α̃) ‖ Dir(1)), where α̃ = (α − 1)(1 − y) + 1 keeps only the evidence for wrong classes.
 
