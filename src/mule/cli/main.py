@@ -13,6 +13,7 @@ from mule.cli import (
     data_from,
     data_split,
     decide,
+    discover,
     ending,
     evaluate,
     export,
@@ -69,6 +70,7 @@ data.app.add_typer(data_from.app)
 data.app.add_typer(data_split.app)
 app.command("watch")(watch.watch_videos)
 app.command()(decide.decide)
+app.command()(discover.discover)
 app.command()(train.train)
 app.command()(bundle.bundle)
 app.command()(teach.teach)

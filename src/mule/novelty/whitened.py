@@ -147,9 +147,11 @@ class WhitenedCosine:
             raise ShapeError(
                 f"features must be (actors, {len(self.mean)}), as in fit; got {tuple(features.shape)}."
             )
-        whitened = self._whitened(F.normalize(features.double(), dim=1) - self.mean)
-        cosines = F.normalize(whitened, dim=1) @ self.prototypes.T
-        return torch.where(self.prototypes.any(dim=1), cosines, -1.0)
+        return torch.where(self.prototypes.any(dim=1), self.whitened(features) @ self.prototypes.T, -1.0)
+
+    def whitened(self, features: Float[Tensor, "actors dim"]) -> Float[Tensor, "actors dim"]:
+        """Return each actor in the whitened space, of length 1."""
+        return F.normalize(self._whitened(F.normalize(features.double(), dim=1) - self.mean), dim=1)
 
     def novelty(self, features: Float[Tensor, "actors dim"]) -> Novelty:
         """Return minus the largest cosine: an actor is novel if it resembles no action."""

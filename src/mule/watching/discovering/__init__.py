@@ -1,0 +1,1 @@
+"""What novel people do: looks become acts, acts become groups, and groups get suggestions."""
