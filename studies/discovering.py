@@ -8,7 +8,7 @@ actors of `people` ─▶ 14 known, 7 novel actions ─▶ whitened space of the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -84,7 +84,8 @@ def by_density(rows: Float[Tensor, "actors dim"]) -> Groups:
 
 def by_k_means(rows: Float[Tensor, "actors dim"]) -> Groups:
     """Group by k-means with the true number of actions, along the same main directions."""
-    return KMeans(NUM_NOVEL, n_init=10, random_state=0).fit(main_directions(rows).double().numpy()).labels_
+    options: dict[str, Any] = {"n_init": 10, "random_state": 0}
+    return KMeans(NUM_NOVEL, **options).fit_predict(main_directions(rows).double().numpy())
 
 
 def by_single_linkage(rows: Float[Tensor, "actors dim"]) -> Groups:

@@ -24,6 +24,7 @@ from mule.watching.engine.kept import in_half
 from mule.watching.moments import ModelFacts
 
 MOST_SUGGESTED = 3
+ACTS_AT_ONCE = 4096
 
 
 def discover(watched: Sequence[Path], bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
@@ -47,10 +48,9 @@ def groups_of(acts: Acts, bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
         return Groups(model=model, groups=(), apart=())
     space, names = _space(bundle)
     blocks = (FEATURES,) if bundle.seen is None else bundle.seen.fitted.parts.blocks
-    features = joined_blocks([acts.seen[name] for name in blocks])
-    rows = space.whitened(features).float()
+    rows = _whitened(space, [acts.seen[name] for name in blocks])
     grouping = grouped(rows, fewest=fewest)
-    known = space.similarity(features)
+    known = rows @ space.prototypes.float().T
     labels, label_names = _labels(acts, bundle)
     found: list[tuple[list[int], list[NovelAct], list[Suggestion], list[Suggestion]]] = []
     for number in range(grouping.num_groups):
@@ -80,6 +80,12 @@ def groups_of(acts: Acts, bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
         ),
         apart=tuple(_member(acts.acts[at], typical=0.0, sureness=0.0) for at in apart),
     )
+
+
+def _whitened(space: WhitenedCosine, blocks: Sequence[Tensor]) -> Float[Tensor, "acts dim"]:
+    """Return acts in the space, some at a time: features in double precision would need several times the memory."""
+    parts = zip(*(block.split(ACTS_AT_ONCE) for block in blocks), strict=True)
+    return torch.cat([space.whitened(joined_blocks(part)).float() for part in parts])
 
 
 def _space(bundle: Bundle) -> tuple[WhitenedCosine, tuple[str, ...]]:

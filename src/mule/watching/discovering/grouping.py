@@ -8,6 +8,7 @@ one, if that is as near as members of the group are to each other.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -83,9 +84,8 @@ def _clustered(points: Tensor, *, fewest: int, fewest_near: int) -> Grouping:
         raise MuleError(
             f"Discovering needs scikit-learn: pip install 'mule-actions[discover]'. It could not be imported: {missing}"
         ) from missing
-    clusters = HDBSCAN(min_cluster_size=fewest, min_samples=fewest_near, copy=True).fit(
-        points.double().numpy()
-    )
+    options: dict[str, Any] = {"min_cluster_size": fewest, "min_samples": fewest_near, "copy": True}
+    clusters = HDBSCAN(**options).fit(points.double().numpy())
     groups = torch.from_numpy(clusters.labels_).long().clamp(min=NO_GROUP)
     return Grouping(groups, torch.from_numpy(clusters.probabilities_).double())
 
