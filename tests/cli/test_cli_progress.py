@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from mule.cli import printing
-from mule.cli.printing import CountBar, said_once, steps_shown
+from mule.cli.printing import CountBar, progress_bar, progress_line, said_once, steps_shown
 from mule.core.progress import advance, counted
 
 
@@ -34,6 +34,13 @@ def test_without_a_terminal_a_long_step_is_told_after_two_seconds_and_then_every
         "opening: 45 of 60",
     ]
     assert all(line.endswith(" left") for line in lines)
+
+
+def test_seconds_of_video_are_told_with_one_decimal():
+    with progress_bar() as bar:
+        task = bar.add_task("watching", total=61 / 59)
+        bar.update(task, completed=1 / 3)
+        assert progress_line(bar.tasks[0]).startswith("watching: 0.3 of 1")
 
 
 def test_a_step_shorter_than_two_seconds_is_not_told(clock, capsys):

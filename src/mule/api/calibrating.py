@@ -5,7 +5,6 @@ videos of training and validation ─▶ detector, key times, tracks ─▶ look
     ╰─▶ along the track of each known person, by parts fitted without its film ─▶ threshold
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 
 from mule.core.errors import DetectorError, MuleError
+from mule.core.progress import counted
 from mule.core.settings import Experiment, TableData
 from mule.data.table.reading import read_actor_table
 from mule.data.table.table import ActorTable
@@ -40,7 +40,6 @@ from mule.watching.engine.seen import Eyes, SeenModel
 MOST_IDLE = 2000
 """Examples of nothing that are kept: fitting takes the square of their number."""
 MOST_VIDEOS = 200
-TOLD_EVERY_S = 10.0
 _PROMISED = 0.05
 
 
@@ -218,16 +217,11 @@ def _looks(  # noqa: PLR0913 - see calibrated_by_watching
         names[at] for at in np.linspace(0, len(names) - 1, min(len(names), MOST_VIDEOS)).round().astype(int)
     ]
     parts: list[tuple[str, Looks, TruePeople]] = []
-    started_s = told_s = time.monotonic()
-    for done, name in enumerate(chosen):
+    for name in counted(chosen, "watching the run's own videos"):
         finder = box_finder(detector, Path(name).stem)
         looks = looks_at(VideoFile(videos[name]), sighting, finder, every_s=exact(every_s))
         if len(looks):
             parts.append((name, looks, _truth(table, name, known.actions)))
-        if time.monotonic() - told_s > TOLD_EVERY_S:
-            told_s = time.monotonic()
-            left_s = (told_s - started_s) / (done + 1) * (len(chosen) - done - 1)
-            noted(f"watched {done + 1} of {len(chosen)} videos, about {left_s / 60:.0f} min left")
     return joined_looks(parts, known, every_s=every_s, is_complete=is_complete)
 
 

@@ -42,6 +42,8 @@ from mule.watching.engine.bundle import Bundle, BundleError
 FEWEST_VALIDATION_ACTORS = FEWEST_CALIBRATING
 """Calibration leaves a fifth of them out in turn, and needs twenty of the rest."""
 DEFAULT_BACKBONE = "i3d_rgb_kinetics400"
+FEWEST_STEPS = 160
+"""A small folder trains for more epochs: with fewer steps no action of a clip becomes probable."""
 _ACTORS, _PARTIAL, _SPLIT, _EXPERIMENT, _RUN = (
     "actors.csv",
     "people.partial",
@@ -247,8 +249,9 @@ def _network(experiment: Experiment) -> list[str]:
     if not backbone.frozen or data.kind != "table":
         return []
     return [
+        f"training: {experiment.training.epochs} epochs of {experiment.training.batch_clips} clips a step",
         f"backbone: {backbone.name} from {backbone.weights}, frozen, run by {backbone.runtime}; it sees {data.num_frames} "
-        f"frames around each moment"
+        f"frames around each moment",
     ]
 
 
@@ -334,8 +337,16 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: 
         settings.append("backbone.runtime=openvino")
     experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings])
     num_clips = len(used.train.actors.clips()[0])
-    if num_clips < experiment.training.batch_clips:  # an epoch has at least one batch
-        few = f"training.batch_clips={num_clips}"
-        experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, few])
+    training = experiment.training
+    few: list[str] = []
+    if num_clips < training.batch_clips:  # an epoch has at least one batch
+        few.append(f"training.batch_clips={num_clips}")
+    steps_each = max(1, num_clips // training.batch_clips)
+    if training.epochs * steps_each < FEWEST_STEPS and not any(
+        "training.epochs" in each for each in plan.settings
+    ):
+        few.append(f"training.epochs={-(-FEWEST_STEPS // steps_each)}")
+    if few:
+        experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, *few])
     write_file(plan.folder / _EXPERIMENT, experiment_toml(experiment))
     return with_default_paths(experiment)

@@ -135,7 +135,8 @@ class ProgressShown(rich_progress.Progress):
 
 def progress_line(task: rich_progress.Task) -> str:
     """Return how far a step is and how long it will still take."""
-    done = f"{task.completed:.10g}" if task.total is None else f"{task.completed:.10g} of {task.total:.10g}"
+    parts = [each for each in (task.completed, task.total) if each is not None]
+    done = " of ".join(f"{round(each, 1):.10g}" for each in parts)
     words = [f"{task.description}: {done}", task.fields.get("status") or ""]
     left_s = task.time_remaining
     if left_s is None and task.remaining is not None and task.elapsed and task.completed:

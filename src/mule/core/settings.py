@@ -293,7 +293,7 @@ class TrainingSettings(Settings):
     tensorboard: bool = True
     """Whether to write TensorBoard event files besides the other curves."""
     keeps: Literal["best", "last"] = "best"
-    """Which weights to keep: the best in validation, or the last."""
+    """Which weights to keep: the best in validation, the later of equally good ones, or the last."""
 
 
 class LoadingSettings(Settings):

@@ -270,13 +270,16 @@ class TrainingRun:
 
     def _note_validation(self, epoch: int, validation: Validation) -> None:
         progress = self.progress
-        is_best = progress.best_mean_ap is None or validation.mean_ap > progress.best_mean_ap
+        is_better = progress.best_mean_ap is None or validation.mean_ap > progress.best_mean_ap
+        is_best = (
+            is_better or validation.mean_ap == progress.best_mean_ap
+        )  # of equal ones, who learnt longest
         self.progress = replace(
             progress,
             best_step=progress.step if is_best else progress.best_step,
             best_mean_ap=validation.mean_ap if is_best else progress.best_mean_ap,
             epochs_since_best=0
-            if is_best
+            if is_better
             else progress.epochs_since_best + self.settings.validate_every_epochs,
         )
         if is_first() and self._curves is not None:
