@@ -244,6 +244,15 @@ def _decisions(plan: OwnVideosPlan, split: Split, used: OpenSetSides) -> list[st
     return sentences
 
 
+def enough_epochs(epochs: int, *, num_clips: int, batch_clips: int) -> int:
+    """Return the epochs, or as many more as a small folder needs for `FEWEST_STEPS`.
+
+    >>> enough_epochs(20, num_clips=26, batch_clips=16), enough_epochs(20, num_clips=500, batch_clips=16)
+    (160, 20)
+    """
+    return max(epochs, -(-FEWEST_STEPS // max(1, num_clips // batch_clips)))
+
+
 def _network(experiment: Experiment) -> list[str]:
     backbone, data = experiment.backbone, experiment.data
     if not backbone.frozen or data.kind != "table":
@@ -341,11 +350,9 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: 
     few: list[str] = []
     if num_clips < training.batch_clips:  # an epoch has at least one batch
         few.append(f"training.batch_clips={num_clips}")
-    steps_each = max(1, num_clips // training.batch_clips)
-    if training.epochs * steps_each < FEWEST_STEPS and not any(
-        "training.epochs" in each for each in plan.settings
-    ):
-        few.append(f"training.epochs={-(-FEWEST_STEPS // steps_each)}")
+    epochs = enough_epochs(training.epochs, num_clips=num_clips, batch_clips=training.batch_clips)
+    if epochs != training.epochs and not any("training.epochs" in each for each in plan.settings):
+        few.append(f"training.epochs={epochs}")
     if few:
         experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, *few])
     write_file(plan.folder / _EXPERIMENT, experiment_toml(experiment))

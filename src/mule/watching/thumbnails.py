@@ -69,7 +69,7 @@ class NovelThumbnails:
             ]
             rest = [each for each in self._kept if each not in close]
             if self._has_room(rest, moment.key_time_s, actor.track_id, novelty):
-                png = png_bytes(cut_out(key_frame, actor.box_xyxy_unit))
+                png = png_bytes(cut_out_person(key_frame, actor.box_xyxy_unit))
                 thumbnail = Thumbnail(moment.key_time_s, actor.track_id, novelty, png)
                 self._kept = self._best([*rest, thumbnail])
 
