@@ -47,6 +47,7 @@ def test_a_take_is_watched_and_everything_is_there(take, bundle_dir, tmp_path):
         "who did what, most novel first",
         "seconds of video per second",
         "held-out known actors passed",
+        "calibration: on labelled moments, not by watching",
     ):
         assert words in outcome.stdout
     assert str(out / "report.html") in outcome.stdout

@@ -357,9 +357,8 @@ def _facts(summary: "Summary", watch: "Watcher", *, speed: float) -> list[str]:
         f"{summary.num_moments} key times, {len(summary.actors)} actors, {summary.num_novel} novel at some time; "
         f"{threshold.name}: {threshold.meaning}",
         f"{speed:.2f} seconds of video per second",
+        f"calibration: {watch.calibration}",
     ]
-    if watch.calibration is not None:
-        lines.append(f"calibration: {watch.calibration}")
     if watch.latency_s is not None:
         lines.append(f"latency {watch.latency_s:.1f} s at the end, {watch.num_dropped} key times skipped")
     if watch.report.num_damaged or watch.report.stopped_by:

@@ -112,6 +112,9 @@ RENDERED_ONLY = (
 )
 
 
+NOT_BY_WATCHING = "on labelled moments, not by watching, so that of known people who are watched for long more are flagged than promised"
+
+
 class Watcher:
     """One source being watched. Iterate over it once; its attributes describe the last moment."""
 
@@ -148,10 +151,10 @@ class Watcher:
         self._stopping = threading.Event()
 
     @property
-    def calibration(self) -> str | None:
-        """What the model's calibration by watching found, in words; None without one."""
+    def calibration(self) -> str:
+        """What the model's calibration by watching found, or that there was none, in words."""
         watched = self._bundle.card.watched
-        return None if watched is None else watched.in_words()
+        return NOT_BY_WATCHING if watched is None else watched.in_words()
 
     @property
     def weights_sha256(self) -> str:
