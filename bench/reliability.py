@@ -2,7 +2,7 @@
 
 python -m bench.reliability --write             the limits alone, in a second
 python -m bench.reliability --write --tries 50  also 50 hostile files for each reader, and two crowds
-python -m bench.reliability --tries 50 film     print how one reader fares
+python -m bench.reliability --tries 50 film     print how one reader fares; with --write, repeat the row of its kind alone
 python -m bench.reliability --write --hours 2   also a stream of two hours, on a fast clock
 python -m bench.reliability --write --same      also eight trainings with one seed, and the cost of deterministic algorithms
 python -m bench.reliability --write --faults    make every write fail once, and continue; or only those of some works
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from bench import crowd, training
@@ -75,24 +75,34 @@ def tried(reader: Reader, tries: int) -> tuple[int, list[str]]:
     return tries - len(problems), problems
 
 
-def hostile_table(tries: int) -> str:
-    """Return tries and survivors by kind of file as Markdown."""
+def hostile_rows(tries: int, kinds: Collection[str]) -> dict[str, str]:
+    """Return tries and survivors of some kinds of files, each as a row in Markdown."""
     tries_of, survived = Counter[str](), Counter[str]()
     readers: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         canary = Path(scratch) / CANARY
         for reader in all_readers(str(canary)):
+            if reader.kind not in kinds:
+                continue
             alive, problems = tried(reader, tries)
             print(f"{reader.name}: {alive} of {tries}", *problems, sep="\n  ", flush=True)
             tries_of[reader.kind] += tries
             survived[reader.kind] += alive - canary.exists()
             readers.setdefault(reader.kind, []).append(reader.name)
             canary.unlink(missing_ok=True)
-    rows = [
-        f"| {kind} | {', '.join(readers[kind])} | {tries_of[kind]:,} | {survived[kind]:,} |"
+    return {
+        kind: f"| {kind} | {', '.join(readers[kind])} | {tries_of[kind]:,} | {survived[kind]:,} |"
         for kind in readers
-    ]
-    total = f"| all | | {tries_of.total():,} | {survived.total():,} |"
+    }
+
+
+def hostile_table(page: str, made: Mapping[str, str], tries: int) -> str:
+    """Return the table of hostile files; kinds without a new row keep that of the page."""
+    kinds = dict.fromkeys(reader.kind for reader in all_readers(""))
+    old = page.partition("<!-- hostile -->")[2].partition("<!-- /hostile -->")[0].splitlines()
+    rows = [made.get(kind) or next(line for line in old if line.startswith(f"| {kind} |")) for kind in kinds]
+    numbers = [[int(cell.replace(",", "")) for cell in row.split("|")[3:5]] for row in rows]
+    total = "| all | | {:,} | {:,} |".format(*map(sum, zip(*numbers, strict=True)))
     in_suite = sum(reader.cases for reader in all_readers(""))
     said = f"\n\n`python -m bench.reliability --write --tries {tries}` repeats this table; the test suite tries {in_suite:,} files."
     return "\n".join(["| Kind | Readers | Tries | Survived |", "|---|---|---:|---:|", *rows, total]) + said
@@ -219,11 +229,12 @@ def main() -> None:
     parser.add_argument("--faults", nargs="*", metavar="WORK", choices=list(WORKS))
     asked = parser.parse_args()
     if asked.readers:
-        print_readers(asked.readers, asked.tries)
+        (put_hostile if asked.write else print_readers)(asked.readers, asked.tries)
         return
     tables_of: dict[str, Callable[[], str]] = {"limits": limits_table}
     if asked.tries:
-        tables_of |= {"hostile": lambda: hostile_table(asked.tries), "crowd": crowd_table}
+        put_hostile((), asked.tries, writes=asked.write)
+        tables_of["crowd"] = crowd_table
     if asked.hours:
         tables_of["soak"] = lambda: soak_table(asked.hours)
     if asked.same:
@@ -234,6 +245,13 @@ def main() -> None:
     for work in asked.faults or (WORKS if asked.faults is not None else ()):
         row = fault_row(work)
         put("faults", lambda page, work=work, row=row: faults_table(page, {work: row}), writes=asked.write)
+
+
+def put_hostile(names: Sequence[str], tries: int, *, writes: bool = True) -> None:
+    """Write or print the table of hostile files; new are the rows of the kinds of these readers, or all."""
+    kinds = {each.kind for each in all_readers("") if not names or each.name in names}
+    made = hostile_rows(tries, kinds)
+    put("hostile", lambda page: hostile_table(page, made, tries), writes=writes)
 
 
 def put(name: str, table: Callable[[str], str], *, writes: bool) -> None:

@@ -74,6 +74,7 @@ from tests.hostile.good_weights import (
     card_signed,
     detector,
     features,
+    flax_file,
     memory_signed,
     of_onnx,
     of_pickle,
@@ -238,7 +239,6 @@ def of_models() -> tuple[Reader, ...]:
 def of_weights(of_evil: Mutate) -> tuple[Reader, ...]:
     """Return the readers of networks and other tensors."""
     zipped, legacy = partial(torch_file, zipped=True), partial(torch_file, zipped=False)
-    kept = partial(read_features, key=FEATURES_KEY)
     remembered = copied(SAVED / "run", ("memory.safetensors",))
     return (
         Reader(
@@ -257,7 +257,7 @@ def of_weights(of_evil: Mutate) -> tuple[Reader, ...]:
             "safetensors",
             "film.safetensors",
             features,
-            on(kept, "film.safetensors"),
+            on(partial(read_features, key=FEATURES_KEY), "film.safetensors"),
             of_safetensors,
         ),
         Reader(
@@ -290,6 +290,14 @@ def of_weights(of_evil: Mutate) -> tuple[Reader, ...]:
             "weights.pkl",
             caffe2_file,
             on(read_checkpoint, "weights.pkl"),
+            of_evil,
+        ),
+        Reader(
+            "weights-flax",
+            "pickles and torch files",
+            "weights.ckpt",
+            flax_file,
+            on(read_checkpoint, "weights.ckpt"),
             of_evil,
         ),
         Reader(

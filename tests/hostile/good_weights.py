@@ -94,10 +94,22 @@ def of_pickle(folder_of_canary: str, content: bytes, chance: random.Random) -> b
             lambda: b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
             lambda: b"\x80\x02(" + b"(" * 50_000 + b"t" * 50_000 + b".",
             lambda: pickle.dumps({"blobs": {"a": nested, "b": np.zeros(10, dtype=object)}}, protocol=2),
+            lambda: pickle.dumps({"params": {"a": np.zeros(3), "b": evil}, "batch_stats": {}}, protocol=2),
+            lambda: pickle.dumps({"params": _first_layer(np.zeros((3, 4))), "batch_stats": {"a": {"b": 1}}}),
+            lambda: _deep(chance.choice((100, 900, 50_000))),
             lambda: b"\x80\x04\x96" + (10**13).to_bytes(8, "little") + b".",
             lambda: b"\x80\x04\x8e" + (10**13).to_bytes(8, "little") + b".",
         )
     )()
+
+
+def _first_layer(kernel: np.ndarray) -> dict[str, Any]:
+    return {"Conv3d_1a_7x7": {"Conv_0": {"kernel": kernel}}}
+
+
+def _deep(levels: int) -> bytes:
+    """Variables of Flax, nested so deeply; written by hand, because pickle itself would give up."""
+    return b"\x80\x02}U\x06params" + b"}U\x01a" * levels + b"}" + b"s" * levels + b"sU\x0bbatch_stats}s."
 
 
 def torch_file(folder: Path, *, zipped: bool) -> None:
@@ -110,6 +122,17 @@ def caffe2_file(folder: Path) -> None:
     """Write arrays as Caffe2 does."""
     content = {"blobs": {"conv_w": np.zeros((3, 4), np.float32), "step": np.zeros(1, np.int64)}}
     (folder / "weights.pkl").write_bytes(pickle.dumps(content, protocol=2))
+
+
+def flax_file(folder: Path) -> None:
+    """Write arrays as Flax does: the first layer of I3D."""
+    ones = np.ones((1, 1, 1, 1, 4), np.float32)
+    layer = {"Conv_0": {"kernel": np.zeros((1, 1, 1, 3, 4), np.float32)}, "BatchNorm_0": {"bias": ones}}
+    content = {
+        "params": {"Conv3d_1a_7x7": layer},
+        "batch_stats": {"Conv3d_1a_7x7": {"BatchNorm_0": {"mean": ones, "var": ones}}},
+    }
+    (folder / "weights.ckpt").write_bytes(pickle.dumps(content, protocol=4))
 
 
 def safe_file(folder: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 from mule.core.config import ConfigError, load_experiment
 from mule.core.documents import DocumentError, json_of, toml_of
 from mule.core.errors import DownloadError, MuleError, RangeError, VideoError
+from mule.core.manifest import MANIFEST, require_sealed, seal
 from mule.core.text_rows import read_json
 from mule.data.convert.cvat import actors_from_cvat
 from mule.data.split.splits import read_split
@@ -27,9 +28,11 @@ from mule.video.clips import ClipShape, clip_windows
 from mule.video.encode import VideoWriter
 from mule.video.reading import read_clips, video_facts
 from mule.video.sources import video_source
-from mule.watching.engine.bundle import read_bundle
+from mule.watching.engine.bundle import PEOPLE, packaged_folder, read_bundle, read_known_examples
+from mule.watching.engine.seen import SEEN
 from tests.hostile.good_files import ACTORS, AT_25, BUNDLE, CVAT, SAVED
 from tests.hostile.good_weights import card_signed, onnx_bytes
+from tests.hostile.mutations import of_safetensors, random_of
 from tests.hostile.readers import copied
 
 
@@ -271,3 +274,34 @@ def test_a_safetensors_header_that_claims_terabytes_is_refused(run: Path) -> Non
     card_signed(run)
     with pytest.raises(MuleError, match=r"model.safetensors: cannot be read"):
         load_run(run)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    package = packaged_folder(PEOPLE)
+    assert package is not None
+    copied(package, (*BUNDLE, SEEN, MANIFEST))(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [*BUNDLE, SEEN, MANIFEST])
+def test_a_changed_file_of_the_bundle_of_people_is_refused_by_name(people: Path, name: str) -> None:
+    content = bytearray((people / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (people / name).write_bytes(content)
+    with pytest.raises(MuleError, match=name if name != MANIFEST else r"\.(json|toml|safetensors): must"):
+        require_sealed(people, is_needed=True)
+
+
+def test_known_people_that_are_damaged_under_a_new_manifest_are_refused_by_name(people: Path) -> None:
+    good, refused = (people / SEEN).read_bytes(), 0
+    for number in range(6):
+        (people / SEEN).write_bytes(of_safetensors(good, random_of("people", number)))
+        seal(people)
+        require_sealed(people, is_needed=True)
+        try:
+            read_known_examples(people)
+        except MuleError as error:
+            assert SEEN in str(error)  # noqa: PT017 - some changes do no harm
+            refused += 1
+    assert refused > 2
