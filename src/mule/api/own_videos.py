@@ -352,7 +352,10 @@ def _experiment(plan: OwnVideosPlan, backbone: str, weights: Path | None, used: 
         few.append(f"training.batch_clips={num_clips}")
     epochs = enough_epochs(training.epochs, num_clips=num_clips, batch_clips=training.batch_clips)
     if epochs != training.epochs and not any("training.epochs" in each for each in plan.settings):
-        few.append(f"training.epochs={epochs}")
+        few += [
+            f"training.epochs={epochs}",
+            f"training.validate_every_epochs={epochs // training.epochs}",
+        ]
     if few:
         experiment = load_experiment(PACKAGED / "own.toml", [*settings, *plan.settings, *few])
     write_file(plan.folder / _EXPERIMENT, experiment_toml(experiment))
