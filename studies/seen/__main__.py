@@ -33,6 +33,7 @@ from studies.seen.page import APART, read_tables, whole_page
 from studies.seen.running import (
     CANDIDATES,
     DEVELOPING,
+    NEEDS_BLOCKS,
     OURS,
     REPORTING,
     TRANSDUCTIVE_CHOSEN,
@@ -120,7 +121,8 @@ def develop(
         found: Found = {}
         crossed = crossing(material, drawn, inputs, most_folds=folds)
         for name, parts in candidates.items():
-            if only and name not in only:
+            lacks_block = any(block not in inputs for block in NEEDS_BLOCKS.get(name, ()))
+            if (only and name not in only) or lacks_block:
                 continue
             rank, p_value, by_part = closed_form(crossed, parts)
             found[name] = (rank, p_value)

@@ -15,7 +15,7 @@ from mule.memory.search import EntrySearch, memory_vacuity_novelty, weigh
 from mule.novelty.combining import CombinedScore
 from mule.novelty.crossfit import LABELS_INPUT, Inputs, group_folds
 from mule.novelty.pretraining import LabelPrototypes
-from mule.novelty.whitened import joined_blocks, oracle_shrinkage, within_set_residuals
+from mule.novelty.whitened import joined_blocks, oracle_shrinkage, principal_directions, within_set_residuals
 
 Ranks = Callable[[Inputs], Float[Tensor, " actors"]]
 Part = Callable[[Inputs, Bool[Tensor, "actors actions"], Int[Tensor, " actors"]], Ranks]
@@ -97,24 +97,23 @@ def whitened(
     in_span: bool = False,
     num_actions: int | None = None,
     has_tags_in_sets: bool = False,
+    only: str | None = None,
 ) -> Part:
-    """Return the whitened cosine with another shrinkage, or within the span of the known actors.
+    """Return the whitened cosine with another shrinkage, within the span of the known actors, or of `only` one block.
 
     Actors are compared with the first `num_actions` labels alone; those that follow are tags, which may count in label sets.
     """
 
     def fit(inputs: Inputs, labels: Tensor, _: Tensor) -> Ranks:
-        blocks = sorted(name for name in inputs if name != LABELS_INPUT)
+        blocks = [only] if only else sorted(name for name in inputs if name != LABELS_INPUT)
         unit = joined_blocks([inputs[name] for name in blocks])
         mean = unit.mean(dim=0)
         centred = unit - mean
         residuals, freedom = within_set_residuals(
             centred, labels if has_tags_in_sets else labels[:, :num_actions]
         )
-        values, vectors = torch.linalg.eigh(residuals @ residuals.T)
-        keeps = values > 1e-10 * values[-1]
-        variances = values[keeps] / freedom
-        directions = residuals.T @ (vectors[:, keeps] / values[keeps].sqrt())
+        sums, directions = principal_directions(residuals)
+        variances = sums / freedom
         basis = torch.linalg.qr(centred.T)[0] if in_span else None
         dim = len(centred) - 1 if in_span else unit.shape[1]
         share = oracle_shrinkage(variances, dim=dim, num_samples=freedom) if shrinkage is None else shrinkage

@@ -31,17 +31,19 @@ TAG_MARK = ":"
 SEEN_AS: Mapping[str, tuple[str, ...]] = {
     "Rroi": (ROI,),
     "R1": (FRAME,),
+    "R1both": (FRAME,),
     "R1roi": (FRAME, ROI),
+    "Rcrop": (CROP,),
     "R2": (FRAME, CROP),
     "R4": (FRAME, CROP),
     "Pair": (ROI,),
     "R1change": (FRAME, CHANGE),
     "Product": (FRAME, ROI),
 }
-"""Which features each view of the registration reads; R4 averages them with those of flipped frames."""
+"""Which features each view of the registration reads; R1both and R4 average them with those of flipped frames."""
 OF_BOX = ("Rroi", "Pair", "Product")
 """Views whose labels are read in the box; those of others are read in all their features together."""
-FORMS: Mapping[str, str] = {"R4": "-both", "Pair": "-pair"}
+FORMS: Mapping[str, str] = {"R1both": "-both", "R4": "-both", "Pair": "-pair"}
 """Which form of these features a view reads, where it is not the plain one."""
 NAMED, RELATED = 1.0, 0.5
 """How alike a name of a novel action and a label of the pre-training must be to count as named, and as related."""

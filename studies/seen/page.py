@@ -15,7 +15,9 @@ PER_PERSON = "Rroi"
 VIEW_NAMES = {
     "Rroi": "per person, one pass over the frame (`roi`, labels of the roi)",
     "R1": "per clip, one pass over the frame (`frame`, its labels)",
+    "R1both": "`frame` and the flipped frame, two passes",
     "R1roi": "`frame` and `roi` of one pass, labels of both",
+    "Rcrop": "`crop`, one pass for each person, its labels",
     "R2": "`frame` and `crop`, two passes, labels of both",
     "R4": "`frame` and `crop`, each also flipped, four passes",
     "Product": "what the product decides by, one pass (`roi` and `frame`, labels of the roi); no bar",

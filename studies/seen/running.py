@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mule.core.files import write_file
 from mule.metrics import auroc
-from mule.novelty.crossfit import LABELS_INPUT, Inputs
+from mule.novelty.crossfit import CROP, FRAME, LABELS_INPUT, Inputs
 from studies.seen.closed import (
     PLAIN,
     Columns,
@@ -23,6 +23,7 @@ from studies.seen.closed import (
     among_tested,
     at,
     prototypes,
+    remembered,
     whitened,
 )
 from studies.seen.heads import (
@@ -42,7 +43,7 @@ from studies.seen.heads import (
 from studies.seen.judging import Judged
 from studies.seen.material import Drawn, Material
 
-TUNING, DEVELOPING, REPORTING = range(100, 104), range(100, 120), range(300, 320)
+TUNING, DEVELOPING, REPORTING = range(100, 104), range(100, 120), range(320, 340)
 LOSSES: tuple[Loss, ...] = ("bce", "beta", "dear", "literal")
 LOSS_OF: Mapping[str, Loss] = {"beta-max": "beta", "beta-sum": "beta", "dear": "dear", "literal": "literal"}
 RAW = "raw"
@@ -58,7 +59,11 @@ CANDIDATES: Mapping[str, Mapping[str, Part]] = {
     "within the span": {**PLAIN, "whitened": whitened(in_span=True)},
     "temperature 1": {**PLAIN, "labels": prototypes(temperature_ratio=1 / 1.5)},
     "temperature 2": {**PLAIN, "labels": prototypes(temperature_ratio=2 / 1.5)},
+    "three parts": {**PLAIN, "memory": remembered()},
+    "blocks apart": {FRAME: whitened(only=FRAME), CROP: whitened(only=CROP), "labels": prototypes()},
 }
+NEEDS_BLOCKS = {"blocks apart": (FRAME, CROP)}
+"""Candidates for views with these blocks only."""
 Found = dict[str, tuple[np.ndarray, np.ndarray | None]]
 """Novelty and, where promised, p-value of the tested actors, by method."""
 

@@ -6,7 +6,13 @@ import scipy.linalg
 import torch
 
 from mule.core.errors import RangeError, ShapeError, TooFewActors
-from mule.novelty.whitened import WhitenedCosine, joined_blocks, oracle_shrinkage, within_set_residuals
+from mule.novelty.whitened import (
+    WhitenedCosine,
+    joined_blocks,
+    oracle_shrinkage,
+    principal_directions,
+    within_set_residuals,
+)
 
 ACTIONS = 3
 
@@ -63,6 +69,22 @@ def test_novelty_equals_the_matrix_power_written_out(most_labels, share, dim):
     rank = WhitenedCosine.fit(features, labels, shrinkage=share).novelty(tested).rank
     expected = written_out(features.numpy(), labels.numpy(), tested.numpy(), share)
     np.testing.assert_allclose(rank.numpy(), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("num", [30, 90])  # fewer and more actors than dimensions
+def test_directions_are_those_of_a_singular_value_decomposition_over_ten_decades(num):
+    draw = torch.Generator().manual_seed(num)
+    spread = torch.logspace(0, -5, 40, dtype=torch.float64)  # of variance: ten decades
+    residuals = torch.randn(num, 40, generator=draw, dtype=torch.float64) * spread
+    sums, directions = principal_directions(residuals)
+    _, singular, rows = torch.linalg.svd(residuals, full_matrices=False)
+    of_svd = singular.square()[: len(sums)]
+    torch.testing.assert_close(sums, of_svd, rtol=1e-4, atol=1e-13 * float(of_svd[0]))
+    assert (singular.square()[len(sums) :] < 2e-10 * of_svd[0]).all()
+    shrunk = of_svd[0] * 1e-3
+    expected = (rows[: len(sums)].T * (of_svd + shrunk).rsqrt()) @ rows[: len(sums)]
+    found = (directions * (sums + shrunk).rsqrt()) @ directions.T
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8 * float(expected.abs().max()))
 
 
 def test_neither_a_rotation_nor_the_length_of_features_changes_novelty():

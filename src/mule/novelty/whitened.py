@@ -17,8 +17,8 @@ from torch import Tensor
 from mule.core.errors import RangeError, ShapeError, TooFewActors
 from mule.core.records import Novelty
 
-_SMALLEST_SHARE = 1e-12
-"""Directions with less variance than this share of the largest are rounding errors."""
+_SMALLEST_SHARE = 1e-10
+"""Directions with less variance than this share of the largest are rounding errors: products of features square them."""
 
 
 def joined_blocks(blocks: Sequence[Float[Tensor, "actors _dim"]]) -> Float[Tensor, "actors dims"]:
@@ -52,6 +52,25 @@ def within_set_residuals(
     sums.index_add_(0, set_index, features)
     means = sums / set_index.bincount(minlength=len(sets)).to(features)[:, None]
     return features - means[set_index], len(features) - len(sets)
+
+
+def principal_directions(
+    residuals: Float[Tensor, "actors dim"],
+) -> tuple[Float[Tensor, " rank"], Float[Tensor, "dim rank"]]:
+    """Return the sum of squares along each direction in which actors differ, largest first, and these directions.
+
+    They are eigenvectors of RᵀR. Of n actors with fewer than d features, those of RRᵀ lead there: RRᵀv = λv gives
+    RᵀR(Rᵀv/√λ) = λ(Rᵀv/√λ). The smaller matrix is taken; a singular value decomposition takes two to three times as long.
+
+    >>> sums, directions = principal_directions(torch.tensor([[3.0, 4.0, 0.0], [-3.0, -4.0, 0.0]], dtype=torch.float64))
+    >>> [round(each, 6) for each in sums.tolist()], [round(each, 6) for each in directions.abs().flatten().tolist()]
+    ([50.0], [0.6, 0.8, 0.0])
+    """
+    has_few = len(residuals) <= residuals.shape[1]
+    sums, vectors = torch.linalg.eigh(residuals @ residuals.T if has_few else residuals.T @ residuals)
+    is_kept = sums > _SMALLEST_SHARE * sums[-1]
+    sums, vectors = sums[is_kept].flip(0), vectors[:, is_kept].flip(1)
+    return sums, residuals.T @ (vectors / sums.sqrt()) if has_few else vectors.contiguous()
 
 
 def oracle_shrinkage(variances: Float[Tensor, " rank"], *, dim: int, num_samples: int) -> float:
@@ -125,10 +144,8 @@ class WhitenedCosine:
             raise TooFewActors(
                 f"whitening needs actors that do the same and differ; among {len(features)} there are none. Give more actors."
             )
-        _, singular, rows = torch.linalg.svd(residuals, full_matrices=False)
-        variances = singular.square() / freedom
-        is_kept = variances > _SMALLEST_SHARE * variances[0]
-        variances, directions = variances[is_kept], rows[is_kept].T.contiguous()
+        sums, directions = principal_directions(residuals)
+        variances = sums / freedom
         share = _share(shrinkage, variances, dim=features.shape[1], num_samples=freedom)
         even = share * variances.sum() / features.shape[1]
         fitted = cls(
