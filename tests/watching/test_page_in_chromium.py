@@ -105,7 +105,10 @@ def test_the_slider_decides_again_and_reset_takes_it_back(page, watched):
         seen_counts.add(tuple(counts(page)))
     assert len(seen_counts) > 3
     assert page.run("document.querySelector('.lane svg').innerHTML") != before
+    kept = "document.querySelectorAll('#why .kept').length"
+    assert page.run(kept) == 1  # says that actions and evidence are not decided again
     page.click("#reset")
+    assert page.run(kept) == 0
     assert counts(page) == novel_at(watched[1], 0.95)
     assert page.run("document.getElementById('meaning').textContent") == "95 % of known actors pass"
     assert page.run("document.querySelector('.lane svg').innerHTML") == before

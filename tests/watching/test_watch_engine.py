@@ -8,6 +8,7 @@ import torch
 from tiny_bundles import MadeUpBoxes, grey_video, leaves, stays
 
 from mule.core.errors import DetectorError, RangeError, VideoError
+from mule.core.records import Evidence
 from mule.core.settings import StageData
 from mule.inference.running import OutputsOf
 from mule.training.build import load_run
@@ -15,6 +16,7 @@ from mule.video.reading import Clip
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.key_times import Rhythm, Sight
 from mule.watching.engine.recognising import Recogniser
+from mule.watching.engine.telling import Telling, Told, contributors_in, place_of
 from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import decide, problems_of
 from mule.watching.watch import watch
@@ -125,6 +127,38 @@ def test_reasons_name_evidence_memory_and_contributor(take, bundle):
         for moment in moments_of(take, bundle, None, explains=False)
         for actor in moment.actors
     )
+
+
+@pytest.mark.parametrize("view", ["now", "so_far"])
+@pytest.mark.parametrize("agrees", [False, True])
+def test_reasons_list_the_evidence_of_this_look_or_of_the_opinion_that_agrees(take, bundle, view, agrees):
+    watching = open_watch(take, bundle, settings=WatchSettings(threshold="known-50"))
+    threshold = watching.header.threshold.model_copy(update={"view": view})
+    header = watching.header.model_copy(update={"min_probability": 0.0, "threshold": threshold})
+    changed = False
+    for _ in watching:
+        recognised = watching.recognised
+        assert recognised is not None
+        now = recognised.looks.now
+        ranks = torch.linspace(0, 2, len(now.rank)).double()  # p from 1 to 0.14: some of them are novel
+        doubled = Evidence(2 * now.together.positive, 2 * now.together.negative)
+        told = Told(
+            replace(now, rank=ranks),
+            replace(now, together=doubled, rank=ranks.flip(0)),
+            recognised.looks.remembered,
+            contributors_in(recognised.scene, recognised.contributions),
+        )
+        place = place_of(recognised.scene)
+        (found,), (plain,) = (
+            Telling(header, has_memory=True, agrees=each).moments([place], told) for each in (agrees, False)
+        )
+        for actor in found.actors:
+            opinions = actor.judged(view if agrees else "now").actions
+            for kind in ("evidence_for", "evidence_against"):
+                expected = sorted((getattr(each, kind) for each in opinions), reverse=True)[:3]
+                assert [each.amount for each in getattr(actor.reasons, kind)] == pytest.approx(expected)
+        changed |= [each.reasons for each in found.actors] != [each.reasons for each in plain.actors]
+    assert changed == agrees
 
 
 def test_a_detector_looks_between_key_times_and_its_tracks_hold(grey, bundle):

@@ -78,12 +78,15 @@ class Telling:
         ).reshape(-1, 4)
         unit = (px / sizes).tolist()
         scores = torch.cat([place.scores.double() for place in places]).clamp(0, 1).tolist()
+        shown = {view: self._shown(each) for view, each in (("now", told.now), ("so_far", told.so_far))}
         now, so_far = (
-            _judgements(each, header, has_memory=self.has_memory, agrees=self.agrees)
-            for each in (told.now, told.so_far)
+            _judgements(each, shown[view], header, has_memory=self.has_memory)
+            for view, each in (("now", told.now), ("so_far", told.so_far))
         )
-        evidence_for = _strongest(told.now.together.positive, header.classes)
-        evidence_against = _strongest(told.now.together.negative, header.classes)
+        # where opinions were changed to agree, reasons list the evidence of the opinion that people read; elsewhere that of this look
+        behind = shown[header.threshold.view if self.agrees else "now"]
+        evidence_for = _strongest(behind.positive, header.classes)
+        evidence_against = _strongest(behind.negative, header.classes)
         num_looks: list[int] = told.so_far.num_looks.tolist()
         numbers = [number for place in places for number in place.track_ids.tolist()]
         actors: list[SeenActor] = []
@@ -117,6 +120,14 @@ class Telling:
             for place in places
         ]
 
+    def _shown(self, looks: Judgements) -> Evidence:
+        """Return the evidence whose opinions people read."""
+        return (
+            agreeing(looks.together, _p_values(looks), self.header.threshold)
+            if self.agrees
+            else looks.together
+        )
+
 
 def place_of(scene: Scene) -> Place:
     """Return who is where in a scene."""
@@ -137,13 +148,15 @@ def thumbnail_name(video: str, time_s: float | None, box_xyxy_unit: Box) -> str:
     return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.png"
 
 
-def _judgements(looks: Judgements, header: Header, *, has_memory: bool, agrees: bool) -> list[Judgement]:
+def _p_values(looks: Judgements) -> Float[Tensor, " actors"]:
+    return torch.exp(-looks.rank).clamp(0, 1)
+
+
+def _judgements(looks: Judgements, shown: Evidence, header: Header, *, has_memory: bool) -> list[Judgement]:
     others = {EVIDENCE_SCORE: NOVELTY_BY_KIND["pe_log"](looks.network).value.clamp(0, 1).tolist()}
     if has_memory:
         others[MEMORY_SCORE] = (-torch.expm1(looks.log_trust)).clamp(0, 1).tolist()
-    p_values = torch.exp(-looks.rank).clamp(0, 1)
-    novelties = novelty_scores(looks.network, p_values.tolist(), others)
-    shown = agreeing(looks.together, p_values, header.threshold) if agrees else looks.together
+    novelties = novelty_scores(looks.network, _p_values(looks).tolist(), others)
     opinions = action_opinions(shown, header.classes, least=header.min_probability)
     idle = [None] * len(opinions) if looks.idle is None else looks.idle.clamp(0, 1).tolist()
     return [

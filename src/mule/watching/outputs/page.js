@@ -415,6 +415,8 @@
     top.append(make("h2", "", `Actor ${track.id}`), make("span", `badge ${word(look)}`, word(look)));
     panel.append(top, make("p", "faint", `${isThere ? "" : "not on screen now; seen "}at ${seconds(times[look.at])} · ${plural(look.looks, "look")} so far`));
     panel.append(make("p", "lead", sentence(look)), meter(look), make("p", "faint", `Threshold: ${meaning()}.`));
+    if (state.threshold !== content.threshold.value)
+      panel.append(make("p", "faint kept", "Moving the threshold changes who is novel. Actions and evidence stay as they were while watching."));
     addActions(panel, look);
     if (look.why) addReasons(panel, look.why);
     else panel.append(make("p", "faint", `This page has the reasons of the ${content.explained} most novel looks; moments.jsonl has all of them.`));
