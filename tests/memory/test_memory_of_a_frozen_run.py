@@ -63,8 +63,9 @@ def test_a_frozen_run_is_taught_from_videos_and_sees_the_same_in_them(tmp_path, 
 
     table = read_actor_table(tmp_path / "stage" / "actors.csv")
     arguments = ("--examples", tmp_path / "stage" / "actors.csv", "--videos", tmp_path / "stage" / "videos")
-    mule("memory", "add", tmp_path / "run" / "memory.safetensors", tmp_path / "run", *arguments,
-         "--out", tmp_path / "more")  # fmt: skip
+    added = mule("memory", "add", tmp_path / "run" / "memory.safetensors", tmp_path / "run", *arguments,
+                 "--out", tmp_path / "more")  # fmt: skip
+    assert "take no part in the decision who is novel" in added.stderr
     more = read_memory(tmp_path / "more").memory
     is_known = table.labels[:, [table.classes.index(name) for name in known]].any(axis=1)
     is_apart = ~np.isin(table.video_names, held_out.videos)

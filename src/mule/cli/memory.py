@@ -158,6 +158,7 @@ def add(
     from mule.core.locks import only_writer
     from mule.memory.building import add_actors
     from mule.memory.files import naming, place_to_write, read_memory
+    from mule.training.run_folder import experiment_of
 
     place = place_to_write(out, instead_of=file)
     model = model_fingerprint(run_dir)
@@ -169,6 +170,11 @@ def add(
             _write_changed(
                 remembered, add_actors(remembered.memory, known, held_out=remembered.held_out), place
             )
+    if experiment_of(run_dir).backbone.frozen:
+        noted(
+            "The people added give evidence and reasons. They take no part in the decision who is novel where a bundle decides by "
+            "what people are seen by: there only a new training adds known people."
+        )
 
 
 @app.command()
