@@ -1,7 +1,7 @@
 """`python -m studies.seen`: what an actor is seen by, from maps to the table of results.
 
 extract ─▶ maps ─┬─ tune, develop (class splits 100–119) ─▶ the rivals' heads, the recipe
-                 └─ report, small (class splits 300–319) ─▶ studies/results/seen*.csv ─▶ page
+                 └─ report, small (class splits 320–339) ─▶ studies/results/seen*.csv ─▶ page
 """
 
 import csv

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from mule.metrics import auroc
 from mule.novelty.crossfit import CrossFitted
-from studies.seen.closed import PLAIN, among_tested, crossed, remembered
+from studies.seen.closed import PLAIN, among_tested, crossed, remembered, whitened
 from studies.seen.extract import pairs
 from studies.seen.heads import HeadPlan, best_by_rival, standardised, trained
 from studies.seen.judging import Judged, interval, measured, weighted_auroc
@@ -31,6 +31,17 @@ def test_the_fast_form_of_the_study_is_the_closed_form_of_the_product():
     study = crossed(PLAIN, (inputs, labels, groups), tested)
     torch.testing.assert_close(study.rank, product.rank, atol=1e-5, rtol=1e-5)
     assert torch.equal(study.p_value, product.conformal_p_value)
+
+
+def test_a_candidate_of_one_block_is_the_closed_form_without_the_others():
+    inputs, labels = drawn(120, 0)
+    tested, _ = drawn(40, 1)
+    groups = torch.arange(120) // 3
+    wider = {**inputs, "crop": torch.rand(120, 9)}
+    known, alone = (
+        whitened(only=only)(each, labels, groups) for only, each in (("frame", wider), (None, inputs))
+    )
+    torch.testing.assert_close(known({**tested, "crop": torch.rand(40, 9)}), alone(tested))
 
 
 def test_weighted_auroc_counts_actors_as_often_as_they_are_repeated():
