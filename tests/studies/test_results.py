@@ -63,7 +63,7 @@ def test_every_study_is_on_the_page():
     files = {path.stem for path in FOLDER.glob("*.csv")} - {"judged_by", "paired_tests"}
     assert {name for name in files if not name.startswith("seen")} == set(KEYS)
     pages = {path.stem for path in (ROOT / "studies" / "pages").glob("*.md")}
-    assert pages == set(KEYS) | {"far", "looks", "seen", "teaching_b", "README"}
+    assert pages == set(KEYS) | {"discover", "far", "looks", "seen", "teaching_b", "watching", "README"}
 
 
 def test_outcomes_of_single_trials_are_averaged(tmp_path):
