@@ -20,6 +20,7 @@ from mule.cli import (
     features,
     memory,
     models,
+    review,
     share,
     stage,
     teach,
@@ -71,6 +72,7 @@ data.app.add_typer(data_split.app)
 app.command("watch")(watch.watch_videos)
 app.command()(decide.decide)
 app.command()(discover.discover)
+app.command()(review.review)
 app.command()(train.train)
 app.command()(bundle.bundle)
 app.command()(teach.teach)

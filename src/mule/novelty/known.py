@@ -122,6 +122,13 @@ class KnownActors:
             [action] * len(videos), inputs, videos, actions=(*self.actions, action), idle=self.idle
         )
 
+    def with_examples(self, does: Sequence[str], inputs: Inputs, videos: Sequence[str]) -> "KnownActors":
+        """Return these actors and more examples of actions that are known, seen by (at least) the same inputs."""
+        unknown = sorted(set(does) - set(self.actions))
+        if unknown:
+            raise ShapeError(f"more examples must be of known actions; {', '.join(unknown)} are not.")
+        return self._joined(does, inputs, videos, actions=self.actions, idle=self.idle)
+
     def with_idle(self, kinds: Sequence[str], inputs: Inputs, videos: Sequence[str]) -> "KnownActors":
         """Return these actors and examples of nothing going on, seen by (at least) the same inputs.
 

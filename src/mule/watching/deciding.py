@@ -6,11 +6,13 @@ Everything is the same to the last digits of a float but who or what contributed
 stays where the likeliest action is the same as before, and is left out elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mule.core.errors import AnnotationError
@@ -18,6 +20,7 @@ from mule.core.locks import only_writer
 from mule.core.printable import printable
 from mule.watching.engine.accumulating import Counting, TrackLooks, forget_after_s
 from mule.watching.engine.bundle import Bundle
+from mule.watching.engine.judging import Judgements
 from mule.watching.engine.kept import KeptLooks, KeptMoment
 from mule.watching.engine.recognising import judged_looks
 from mule.watching.engine.telling import Telling, Told
@@ -88,21 +91,41 @@ def decided(looks: LooksFile, bundle: Bundle, header: Header, *, most_looks: int
     rest = iter(looks)
     while kept := list(islice(rest, AT_ONCE)):
         judged = judged_looks(bundle, KeptLooks.joined([each.looks for each in kept]))
-        counting: list[Counting] = []
-        end = 0
-        for each in kept:
-            begin, end = end, end + len(each.place)
-            looked = along.remember(
-                each.place.track_ids.tolist(),
-                judged.now.at(slice(begin, end)),
-                key_time_s=each.place.key_time_s,
-                forget_after_s=forget_after_s(header.every_s),
-            )
-            counting.append(looked)
-        so_far = along.together(counting, idle=judged.now.idle)
         contributors = _contributors(kept, judged.likeliest, before=looks.classes, now=bundle.classes)
-        told = Told(judged.now, so_far, judged.remembered, contributors)
-        yield from telling.moments([each.place for each in kept], told)
+        with _one_thread():
+            so_far = _along_tracks(kept, judged.now, along, header)
+            told = Told(judged.now, so_far, judged.remembered, contributors)
+            moments = telling.moments([each.place for each in kept], told)
+        yield from moments
+
+
+def _along_tracks(
+    kept: Sequence[KeptMoment], now: Judgements, along: TrackLooks, header: Header
+) -> Judgements:
+    """Return what all looks at each track say together up to each of these key times."""
+    counting: list[Counting] = []
+    end = 0
+    for each in kept:
+        begin, end = end, end + len(each.place)
+        looked = along.remember(
+            each.place.track_ids.tolist(),
+            now.at(slice(begin, end)),
+            key_time_s=each.place.key_time_s,
+            forget_after_s=forget_after_s(header.every_s),
+        )
+        counting.append(looked)
+    return along.together(counting, idle=now.idle)
+
+
+@contextmanager
+def _one_thread() -> Generator[None]:
+    """Use one core for the length of the context: steps of microseconds would wait for the threads of others."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def _contributors(
