@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results people stage faults lock sbom audit licences package setup clean
+.PHONY: demo pictures rehearsal test quick check format docs bench walks mutants fuzz reliability deviations results people stage faults lock sbom audit licences package setup clean
 
 demo: $(READY)            ## watch real people: who does what, who is novel; teach that act, and watch again
 	$(BIN)/python -m examples.demo
@@ -41,6 +41,9 @@ format: $(READY)
 
 bench: $(READY)           ## speed, as ratios within one run; writes docs/BENCHMARKS.md
 	$(BIN)/python -m bench.speed
+
+pictures: $(READY)        ## make the pictures of the README from what `make demo` left; needs Chromium
+	$(BIN)/python -m examples.demo_pictures
 
 rehearsal: $(READY)       ## walk docs/REPRODUCE.md on miniatures of AVA and Charades, every system and table
 	$(BIN)/python -m examples.rehearsal

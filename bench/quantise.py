@@ -9,9 +9,9 @@ from torch import Tensor
 
 from mule.core.errors import TooFewActors
 from mule.features.pooling import FeatureMaps, box_features, context_map
-from mule.runtime.eight_bits import Clip
+from mule.runtime.eight_bits import ClipPixels
 
-Forward = Callable[[Clip], FeatureMaps]
+Forward = Callable[[ClipPixels], FeatureMaps]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Agreement:
 def agreement(
     exact: Forward,
     approximate: Forward,
-    clips_and_boxes: Iterable[tuple[Clip, Float[Tensor, "_boxes 4"]]],
+    clips_and_boxes: Iterable[tuple[ClipPixels, Float[Tensor, "_boxes 4"]]],
     *,
     logits: Callable[[FeatureMaps], Float[Tensor, "clips classes"]] | None = None,
 ) -> Agreement:

@@ -51,6 +51,7 @@ FOOTAGE = IndexPackage(
     notices=("sports2d-0.8.34.dist-info/licenses/LICENSE",),
 )
 ATTRIBUTION = "Footage: demo video of Sports2D 0.8.34, David Pagnon, BSD-3-Clause."
+COLOURS = {"novel": "yellow", "known": "cyan"}
 Track = list[tuple[float, SeenActor]]
 
 
@@ -161,15 +162,14 @@ def teach(model: mule.Model, video: Path, looks: Track, console: Console) -> Non
 
 
 def who_did_what(tracks: dict[int, Track], title: str) -> Table:
-    """A row for each person: cyan is known, yellow is novel."""
+    """A row for each person: cyan is known, yellow is novel at some look."""
     table = Table(title=title, show_lines=True)
     for name in ("person", "seen", "did", "decision"):
         table.add_column(name)
     for number, looks in tracks.items():
-        flagged = sum(actor.is_novel for _, actor in looks)
-        colour, decision = (
-            ("yellow", f"novel at {flagged} of {len(looks)} looks") if flagged else ("cyan", "known")
-        )
+        decided = Counter(actor.decision for _, actor in looks).most_common()
+        colour = next((COLOURS[each] for each in COLOURS if each in dict(decided)), "white")
+        decision = ", ".join(f"{each} at {count}" for each, count in decided) + f" of {len(looks)} looks"
         names = Counter(opinion.action for _, actor in looks for opinion in actor.so_far.actions[:1])
         did = ", ".join(f"{name} (at {count} of {len(looks)} looks)" for name, count in names.most_common(3))
         table.add_row(

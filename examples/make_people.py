@@ -24,13 +24,14 @@ import torch
 
 from examples.make_builtin import repository_commit
 from examples.people_idle import idle_inputs, idle_looks, still_looks
-from examples.people_numbers import measured
+from examples.people_numbers import idle_people_told, known_actions, novel_actions
 from mule.core.config import experiment_toml, load_experiment
 from mule.core.files import sha256_of, write_file
 from mule.core.manifest import seal, write_sealed
 from mule.core.settings import TableData
 from mule.data.table.table import ActorTable
 from mule.data.table.writing import write_actor_table
+from mule.evidence.head import opinion_from
 from mule.features.cache import CacheEntry, feature_key, video_sha256
 from mule.features.feature_files import VideoFeatures, write_features
 from mule.features.weights.cards import find_card
@@ -39,13 +40,23 @@ from mule.features.weights.loading import weights_on_disk
 from mule.inference.running import OutputsOf
 from mule.inference.sides import TRAIN
 from mule.memory.files import read_memory, write_memory
+from mule.training.build import load_run
 from mule.training.maps import backbone_when_asked
 from mule.training.run_folder import CARD, EXPERIMENT, MODEL, experiment_of
 from mule.video.clips import exact
 from mule.video.person_crops import CROP_PX, person_square
 from mule.video.reading import video_facts
 from mule.video.sources import video_source
-from mule.watching.engine.bundle import CALIBRATION, MEMORY, MODELS, PEOPLE, Bundle, read_bundle
+from mule.watching.engine.bundle import (
+    CALIBRATION,
+    HELD_OUT_LABELS,
+    MEMORY,
+    MODELS,
+    PEOPLE,
+    Bundle,
+    read_bundle,
+)
+from mule.watching.engine.judging import Judge
 from mule.watching.engine.seen import SEEN, SeenModel, write_seen
 from mule.watching.engine.showing import box_in_square
 from studies.convert.jhmdb import LABELS, VIDEOS, actors_from_jhmdb
@@ -56,6 +67,8 @@ PACKAGE = REPOSITORY / "src" / "mule" / MODELS / PEOPLE
 BACKBONE = "i3d_rgb_kinetics400"
 DETECTOR = "picodet_416"
 EVERY_S = 0.5
+NAMES_FROM = tuple(step / 20 for step in range(4, 17))
+"""Probabilities to choose from."""
 STRIDE = 32
 INPUTS = {
     LABELS: "a97b0ab9f959febed335749a4bc27af0eb55b1406b182e1e8ab60c140ea2aab7",
@@ -91,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not (data / "split.toml").exists():
         keep_maps(table, jhmdb, wanted.maps, data)
     train(work)
-    numbers = measured(table, jhmdb, wanted.maps, work / "run")
-    bundle(work, numbers, idle_people(table, jhmdb, wanted.caviar, work))
+    bundle(work, known_actions(work / "run"), idle_people(table, jhmdb, wanted.caviar, work))
     put_into(wanted.out, work / "bundle")
 
 
@@ -231,7 +243,7 @@ def bundle(work: Path, numbers: dict[str, float], idle: Idle) -> Bundle:
     out = work / "bundle"
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(work / "first", out)
-    numbers = {**numbers, **rounded(out, idle)}
+    numbers = {**numbers, **rounded(out, idle), **naming(out)}
     halve(out / CALIBRATION)
     for copy in out.glob("backbone.*"):
         copy.unlink()
@@ -243,6 +255,7 @@ def bundle(work: Path, numbers: dict[str, float], idle: Idle) -> Bundle:
             "sees": "person",
             "detector": DETECTOR,
             "every_s": EVERY_S,
+            "names_from": round(numbers.pop("names_from"), 2),
             "commit": repository_commit(),
             "data": {
                 **first.data,
@@ -264,19 +277,39 @@ def bundle(work: Path, numbers: dict[str, float], idle: Idle) -> Bundle:
 
 
 def rounded(out: Path, idle: Idle) -> dict[str, float]:
-    """Write what is remembered and known in half precision, with idle people among it; return how many these are.
+    """Write what is remembered and known in half precision, with idle people among it; return how many there are of each.
 
-    What is fitted to known people is fitted when the model is read.
+    What is fitted to known people is fitted when the model is read. How well it tells novel ones is measured before.
     """
     made = read_bundle(out)
     sha256 = made.card.weights_sha256
     if made.seen is None:
         raise TypeError("a frozen backbone decides by what people are seen by")
-    seen = SeenModel.of(made.seen.known.with_idle(*idle))
+    known = made.seen.known
+    numbers = {"num_taught_actors": float(known.num_calibrating), "num_idle_examples": float(len(idle[0]))}
+    numbers |= novel_actions(known)
+    seen = SeenModel.of(known.with_idle(*idle))
+    numbers |= idle_people_told(seen.known)
     write_seen(out / SEEN, seen, weights_sha256=sha256, is_small=True)
     remembered = read_memory(out / MEMORY, model=sha256)
     write_memory(out / MEMORY, remembered, is_small=True)
-    return {"num_idle_examples": float(len(idle[0]))}
+    return numbers
+
+
+def naming(out: Path) -> dict[str, float]:
+    """Return from which probability on actions are named: where precision and recall on validation films balance best (F1)."""
+    run, remembered = load_run(out), read_memory(out / MEMORY)
+    held_out = safetensors.torch.load_file(out / CALIBRATION)
+    judge = Judge(run.pair_evidence, run.classes, remembered)
+    judged = judge(held_out["outputs"].float(), held_out["features"].float())
+    probability, labels = opinion_from(judged.together).probability, held_out[HELD_OUT_LABELS].bool()
+    found: dict[float, tuple[float, float]] = {}
+    for least in NAMES_FROM:
+        is_named = probability >= least
+        num_right = float((is_named & labels).sum())
+        found[least] = (num_right / max(float(is_named.sum()), 1.0), num_right / float(labels.sum()))
+    best = max(found, key=lambda least: 2 * np.prod(found[least]) / max(sum(found[least]), 1e-9))
+    return {"names_from": best, "names_right": found[best][0], "actions_named": found[best][1]}
 
 
 def put_into(out: Path, made: Path) -> None:

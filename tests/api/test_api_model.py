@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from mule.memory.files import read_memory
 from mule.video.clips import clip_window
 from mule.video.reading import frames_at
 from mule.watching.engine.bundle import BundleError, read_bundle
+from mule.watching.engine.watch import open_watch
 
 SAVED = Path(__file__).parents[1] / "saved"
 TAKE = SAVED / "take" / "videos" / "clip_000000.mp4"
@@ -79,6 +81,15 @@ def test_every_known_action_has_an_opinion_and_the_record_is_plain(model, clip):
     everything = model.predict(clip, [[2, 4, 12, 20]], min_probability=0.0)[0]
     assert everything.actions == tuple(each.action for each in person.opinions)
     assert model.predict(clip, []) == []
+
+
+def test_a_model_says_from_which_probability_on_it_names(model, clip):
+    box, bundle = [[2, 4, 12, 20]], read_bundle(SAVED / "bundle")
+    probability = model.predict(clip, box)[0].opinions[0].probability
+    for least, is_named in ((probability - 1e-6, True), (probability + 1e-6, False)):
+        changed = replace(bundle, card=bundle.card.model_copy(update={"names_from": least}))
+        assert bool(Model(changed).predict(clip, box)[0].actions) == is_named
+        assert open_watch(TAKE, changed).header.min_probability == least
 
 
 def test_the_threshold_decides(model, clip):

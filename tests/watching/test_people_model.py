@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from examples.make_people import IDLE_LABELS, INPUTS
+from examples.make_people import IDLE_LABELS, INPUTS, naming
 from mule import Model
 from mule.cli.main import app
 from mule.core.errors import MuleError
@@ -42,13 +42,23 @@ def test_it_knows_twenty_one_actions_from_the_examples_that_it_counts():
     examples = read_known_examples(FOLDER)
     assert len(examples) == 21
     assert {"walk", "run", "sit", "stand", "wave"} <= examples.keys()
-    assert min(examples.values()) >= 10
+    metrics = read_bundle_card(FOLDER).metrics
+    assert sum(examples.values()) == metrics["num_taught_actors"]
+    assert metrics["num_idle_examples"] >= 20
+
+
+def test_its_card_says_how_well_on_films_that_taught_nothing():
+    card = read_bundle_card(FOLDER)
+    shares = ("auroc_one_look", "auroc_named", "auroc_unnamed", "novel_flagged_one_look", "known_called_idle")
+    assert all(0 < card.metrics[name] < 1 for name in (*shares, "known_flagged_one_look", "names_right"))
+    assert card.names_from == naming(FOLDER)["names_from"]
 
 
 def test_mule_models_says_what_it_knows_and_how_well():
     shown = CliRunner().invoke(app, ["models", PEOPLE]).stdout
     assert "climb_stairs" in shown
-    assert "how well" in shown.lower()
+    assert "AUROC" in shown
+    assert "called idle" in shown
     assert "picodet_416" in shown
 
 

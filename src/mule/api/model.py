@@ -201,7 +201,7 @@ class Model:
         objects: BoxRows = (),
         rate: float | None = None,
         threshold: str = "known-95",
-        min_probability: float = 0.5,
+        min_probability: float | None = None,
     ) -> list[Prediction]:
         """Predict what each person of one clip does.
 
@@ -214,7 +214,7 @@ class Model:
                 on, about the middle of the clip. Without a rate it looks at the whole clip.
             threshold: `known-95` calls at most 5 % of known people novel; `0.99` calls a person novel who
                 looks more novel than 99 % of known people.
-            min_probability: report a known action when its probability is at least this.
+            min_probability: report a known action when its probability is at least this; None takes the model's own.
 
         Returns:
             One record per box, in the order of the boxes.

@@ -7,14 +7,20 @@ from mule.watching.engine.bundle import read_known_examples
 from mule.watching.engine.bundle_card import BundleCard, read_bundle_card
 
 NUMBERS = (
+    ("validation_mean_ap", "mAP of its actions on validation films, which chose its weights"),
     ("test_mean_ap", "mAP of its actions on films it was not taught by"),
     ("test_first_right", "people there whose likeliest action is right"),
     ("test_known_flagged", "people there flagged as novel (5 % promised)"),
+    ("names_right", "names given on validation films that are right"),
+    ("actions_named", "actions there that are named"),
     ("auroc_one_look", "novel actions held out of teaching: AUROC of one look"),
     ("auroc_named", "  of those that Kinetics-400 has a name for"),
     ("auroc_unnamed", "  of the others"),
     ("novel_flagged_one_look", "novel people flagged at one look"),
     ("known_flagged_one_look", "known people flagged at one look (5 % promised)"),
+    ("known_called_idle", "people who do a known action called idle"),
+    ("standing by called idle", "people standing by called idle"),
+    ("still called idle", "people of a still frame called idle"),
     ("closed_mean_ap", "mAP of its actions on takes it was not taught by"),
     ("novel_flagged", "novel people flagged while watched"),
     ("known_flagged", "known people flagged while watched (5 % promised)"),

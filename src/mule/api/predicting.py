@@ -71,7 +71,7 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     objects: BoxRows,
     rate: float | None,
     threshold: str,
-    min_probability: float,
+    min_probability: float | None,
 ) -> list[Prediction]:
     """Predict every person of a clip; `Model.predict` documents the arguments."""
     frames = _frames(clip)
@@ -83,9 +83,10 @@ def predict_clip(  # noqa: PLR0913 - the arguments of Model.predict
     limit = bundle.usual.threshold(threshold)
     shown = judged.together if bundle.seen is None else agreeing(judged.together, calibrated, limit)
     opinions = action_opinions(shown, bundle.classes)
+    least = bundle.card.names_from if min_probability is None else min_probability
     is_idle = [False] * len(p_values) if judged.idle is None else (judged.idle > IDLE_FROM).tolist()
     named = [
-        tuple(each.action for each in opinions[at] if each.probability >= min_probability and not is_idle[at])
+        tuple(each.action for each in opinions[at] if each.probability >= least and not is_idle[at])
         for at in range(len(p_values))
     ]
     return [

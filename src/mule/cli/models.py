@@ -113,6 +113,7 @@ def _print_card(console: Console, name: Path) -> None:
     for key, words in NUMBERS:
         if key in card.metrics:
             found.add_row(words, f"{100 * card.metrics[key]:.1f} %")
+    found.add_row("least probability at which an action is named", f"{100 * card.names_from:.1f} %")
     console.print(found)
     console.print()
     needs = [each for each in (card.backbone_card, card.detector) if each and "." not in each]

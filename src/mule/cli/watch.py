@@ -63,14 +63,14 @@ def watch_videos(
         ),
     ] = "known-95",
     probability: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0,
             max=1.0,
             metavar="P",
-            help="Report a known action when its probability is at least this.",
+            help="Report a known action when its probability is at least this. Default: the model's own.",
         ),
-    ] = 0.5,
+    ] = None,
     looks: Annotated[
         int, typer.Option(min=1, metavar="N", help="Use at most this many recent looks per person.")
     ] = 8,

@@ -28,7 +28,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
     rate: Seconds | None = None,
     every_s: Seconds | None = None,
     threshold: str | float = "known-95",
-    min_probability: float = 0.5,
+    min_probability: float | None = None,
     looks: int = WatchSettings.most_looks,
     reasons: bool = True,
     live: bool = False,
@@ -51,7 +51,7 @@ def watch(  # noqa: PLR0913 - the one function that people call
         every_s: seconds from one key time to the next; None takes the model's own.
         threshold: `known-95`, which 95 % of known people pass; or a share such as 0.99, to flag people who look stranger
             than 99 % of known people.
-        min_probability: report a known action when its probability is at least this.
+        min_probability: report a known action when its probability is at least this; None takes the model's own.
         looks: use at most this many recent looks per person.
         reasons: leave out objects and other people in turn, to see who contributed.
         live: skip key times when processing falls behind; always so for cameras and streams.

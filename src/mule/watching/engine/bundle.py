@@ -241,7 +241,8 @@ def read_known_examples(folder: Path) -> dict[str, int]:
     card, names = read_bundle_card(folder), read_card(folder)["classes"]
     if card.decides_by == SEEN_SCORE:
         known = read_seen(folder / SEEN, weights_sha256=card.weights_sha256).known
-        return dict(zip(known.actions, known.labels.sum(dim=0).tolist(), strict=True))
+        counts: list[int] = known.labels[:, : len(known.actions)].sum(dim=0).tolist()
+        return dict(zip(known.actions, counts, strict=True))
     if (folder / MEMORY).exists():
         memory = read_memory(folder / MEMORY, model=card.weights_sha256).memory
         return dict(zip(memory.class_names, (memory.labels > 0).sum(dim=0).tolist(), strict=True))

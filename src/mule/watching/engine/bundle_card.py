@@ -81,6 +81,8 @@ class BundleCard(BaseModel):
     detector: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=200)]
     """The recommended detector: `detector.` and a suffix in the folder, `scene`, or a card of `mule weights list`."""
     every_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
+    names_from: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """A known action is reported when its probability is at least this."""
     sees: Literal["frame", "person"] = "frame"
     """What the network is shown: the whole frame, or a square around each person, a pass for each."""
     backbone_card: str | None = None

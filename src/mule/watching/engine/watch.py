@@ -72,8 +72,8 @@ class WatchSettings:
     """Seconds from one key time to the next; None takes the model's own."""
     threshold: str = "known-95"
     """`known-95` (95 % of known actors pass), or a share such as 0.99: flag who is stranger than 99 % of known actors."""
-    min_probability: float = 0.5
-    """Report a known action when its probability is at least this."""
+    min_probability: float | None = None
+    """Report a known action when its probability is at least this; None takes the model's own."""
     most_looks: int = MOST_LOOKS
     """Use at most this many recent looks per person."""
     explains: bool = True
@@ -84,7 +84,7 @@ class WatchSettings:
     def __post_init__(self) -> None:
         if self.every_s is not None and not 0.01 <= self.every_s <= 3600:
             raise RangeError(f"every_s must lie between 0.01 and 3600 seconds; got {self.every_s}.")
-        if not 0 <= self.min_probability <= 1:
+        if self.min_probability is not None and not 0 <= self.min_probability <= 1:
             raise RangeError(f"min_probability must lie between 0 and 1; got {self.min_probability}.")
 
 
@@ -327,7 +327,9 @@ def _header(source: VideoSource, facts: VideoFacts, bundle: Bundle, settings: Wa
         ),
         every_s=bundle.card.every_s if settings.every_s is None else settings.every_s,
         threshold=bundle.usual.threshold(settings.threshold),
-        min_probability=settings.min_probability,
+        min_probability=bundle.card.names_from
+        if settings.min_probability is None
+        else settings.min_probability,
     )
 
 

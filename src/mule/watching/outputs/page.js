@@ -481,6 +481,7 @@
       panel.append(make("p", "faint", `${why.most.kind}, ${why.most.by === "leave_one_out" ? "measured by leaving it out" : "measured by attention"}`));
     }
     if (why.like.length) panel.append(make("h3", "", "Nearest remembered actors"));
+    const hasPictures = why.like.some((each) => each.picture !== null);
     for (const each of why.like) {
       const row = make("div", "like"), words = make("div");
       const picture = make(each.picture === null ? "div" : "img", each.picture === null ? "blank" : "");
@@ -488,7 +489,8 @@
       const does = make("p", "", each.does.join(", ") || "no action"), where = make("p", "faint", `${each.video}, ${seconds(each.t)} · distance ${each.far.toFixed(2)}`);
       does.dir = where.dir = "auto";
       words.append(does, where);
-      row.append(picture, words);
+      if (hasPictures) row.append(picture);
+      row.append(words);
       panel.append(row);
     }
   }
@@ -622,6 +624,8 @@
       choose(first.id);
       seek(times[first.looks.reduce((best, look) => (look.novelty > best.novelty ? look : best)).at]);
     } else setTime(0);
+    const asked = /^#t=(\d+(?:\.\d+)?)$/.exec(location.hash);
+    if (asked) seek(Math.min(Number(asked[1]), length));
     document.documentElement.dataset.ready = "yes";
   }
 
