@@ -178,12 +178,13 @@ def same_table() -> str:
     with tempfile.TemporaryDirectory() as scratch:
         weights: set[bytes] = set()
         for number in range(SAME):
-            run_dir = Path(scratch) / f"run{number}"
+            run_dir = Path(scratch) / "same" / f"run{number}"
             command = [sys.executable, str(REPEATED), f"{scratch}/stage", str(run_dir)]
             subprocess.run(command, env={**environment, "PYTHONHASHSEED": str(number)}, check=True)
             weights.add((run_dir / "model.safetensors").read_bytes())
         effort = training.Effort(train_clips=32)
-        ratio = training.determinism(training.Runs(Path(scratch), effort), effort)
+        print(f"{SAME} trainings, {len(weights)} different", flush=True)
+        ratio = training.determinism(training.Runs(Path(scratch) / "timed", effort), effort)
     rows = [
         ("trainings with one seed, each in a fresh process with two threads and two loader workers", SAME),
         ("different weights among them", len(weights)),
