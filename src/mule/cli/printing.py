@@ -147,7 +147,7 @@ def progress_line(task: rich_progress.Task) -> str:
 def duration(seconds: float) -> str:
     """Return a time in the unit that people use.
 
-    >>> duration(61)
+    >>> duration(61.0)
     '1 min'
     """
     if seconds < _MINUTE_S:

@@ -6,6 +6,7 @@ pytorchvideo's model zoo five operations, except for SlowFast R50, and mmaction2
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from mule.features.weights.card import Backbone
 from mule.model import SceneBoxes
 from mule.systems.catalogue import SYSTEMS
 from mule.systems.design import Sizes, tiny_sizes
+
+ResultT = TypeVar("ResultT")
 
 AVA_KNOWN_CLASSES = 40
 STAGE_KNOWN_CLASSES = 14
@@ -108,14 +111,16 @@ def backbone_costs() -> list[Cost]:
         with torch.device("meta"):
             network = row.build().eval()
             clips = torch.empty(1, 3, *row.input_size)
-        count = _multiply_adds(lambda network=network, clips=clips: _classified(network, clips))
+        _, count, num_normalised = _counted(
+            network, lambda network=network, clips=clips: _classified(network, clips)
+        )
         costs.append(
             Cost(
                 row.name,
                 row.input_size,
                 _parameters(network),
                 count,
-                _normalised(network, clips),
+                num_normalised,
                 row.parameters_m,
                 row.multiply_adds_g,
                 row.publisher,
@@ -169,10 +174,10 @@ def _seen(name: str) -> tuple[FeatureMaps, int, int]:
 def _seen_by(backbone: nn.Module, input_size: tuple[int, int, int]) -> tuple[FeatureMaps, int, int]:
     """Return zero maps of the backbone's shape, its parameters, and its multiply-adds."""
     clips = torch.empty(1, 3, *input_size, device="meta")
-    maps = backbone(clips)
+    maps, count, _ = _counted(backbone, lambda: backbone(clips))
     # RoIAlign's work depends on where boxes are, so what follows runs on real tensors
     zeros = FeatureMaps(tuple(torch.zeros(each.shape) for each in maps.maps), maps.stride)
-    return zeros, _parameters(backbone), _multiply_adds(lambda: backbone(clips))
+    return zeros, _parameters(backbone), count
 
 
 def some_boxes(input_size: tuple[int, int, int]) -> SceneBoxes:
@@ -192,16 +197,25 @@ def _classified(network: Backbone | TinySlowFast, clips: Tensor) -> Tensor | Seq
     return features.maps if isinstance(network, TinySlowFast) else network.logits(features)
 
 
-def _normalised(network: Backbone | TinySlowFast, clips: Tensor) -> int:
-    """How many numbers the batch norms of a network return."""
+def _counted(network: nn.Module, run: Callable[[], ResultT]) -> tuple[ResultT, int, int]:
+    """Run a network on the meta device; return its result, its multiply-adds, and how many numbers its norms return."""
     counts: list[int] = []
+
+    def counted_only(input: Tensor) -> Tensor:
+        counts.append(input.numel())
+        return input
+
+    # a batch norm changes no shape, and on the meta device it takes longer than all the rest
     norms = [each for each in network.modules() if isinstance(each, nn.BatchNorm2d | nn.BatchNorm3d)]
-    hooks = [each.register_forward_hook(lambda _, __, out: counts.append(out.numel())) for each in norms]
-    with torch.no_grad():
-        _classified(network, clips)
-    for hook in hooks:
-        hook.remove()
-    return sum(counts)
+    for norm in norms:
+        norm.forward = counted_only
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            result = run()
+    finally:
+        for norm in norms:
+            del norm.forward
+    return result, counter.get_total_flops() // 2, sum(counts)
 
 
 def _multiply_adds(run: Callable[[], object]) -> int:
