@@ -383,10 +383,7 @@ def _open_set(
 def _average_precisions(
     outputs: SideOutputs, chosen: Bool[np.ndarray, " actors"]
 ) -> Float[np.ndarray, " classes"]:
-    """Average precision per action, ranked by log α/β as in validation.
-
-    A sigmoid's logits have the same order.
-    """
+    """Average precision per action, ranked by log α/β as in validation; a sigmoid's logits have the same order."""
     order = probability_order(outputs.evidence).double().numpy()
     return multilabel_average_precision(order[chosen], outputs.labels[chosen])
 
