@@ -12,7 +12,7 @@ from mule.features.pooling import FeatureMaps, context_map
 from mule.features.weights.classifier import LabelClassifier
 from mule.memory.memory import EvidenceMemory, NeighbourKernel, Places
 from mule.memory.taught import Remembered, TaughtAction, Whitening
-from mule.model import KeptMaps, SceneBoxes, inputs_in_map, with_labels
+from mule.model import KeptMaps, SceneBoxes, inputs_in_map, looks_of, with_labels
 from mule.novelty.known import KnownActors
 from mule.watching.engine.judging import Judge
 from mule.watching.engine.seen import Eyes, SeenFileError, SeenModel, read_seen, write_seen
@@ -163,6 +163,20 @@ def test_eyes_see_in_standardised_maps_what_training_saw_in_raw_ones():
     assert set(seen) == {"roi", "frame", "labels"}
     for name, each in expected.items():
         torch.testing.assert_close(seen[name], each, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_network_sees_in_a_box_follows_from_what_people_are_seen_by():
+    """So it need not be kept beside the inputs."""
+    draw = torch.Generator().manual_seed(0)
+    kept = KeptMaps(16, DIM)
+    kept.standardise(torch.randn(DIM, generator=draw), torch.rand(DIM, generator=draw) + 0.5)
+    maps = kept(torch.rand(1, DIM, 1, 6, 8, generator=draw))
+    box, first = torch.tensor([[10.0, 5, 60, 90], [0, 0, 128, 96]]), torch.zeros(2, dtype=torch.int64)
+    boxes = SceneBoxes(box, first, box[:0], first[:0])
+    eyes = Eyes(kept.mean, kept.deviation, DIM, None)
+    assert eyes.show_looks
+    assert not Eyes(kept.mean, kept.deviation, DIM - 2, None).show_looks
+    torch.testing.assert_close(eyes.looks(eyes(maps, boxes)), looks_of([maps], boxes), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["known-95", "known-80", "0.9"])
