@@ -15,7 +15,7 @@ from mule.core.errors import AnnotationError
 from mule.novelty.whitened import WhitenedCosine
 from mule.watching.discovering import grouping
 from mule.watching.discovering.acts import FEATURES, MOST_GAP_S, Act, Acts, novel_acts
-from mule.watching.discovering.discover import discover, groups_of
+from mule.watching.discovering.discover import discover, group_acts
 from mule.watching.discovering.grouping import NO_GROUP, grouped
 from mule.watching.discovering.groups import read_groups, summary_lines, write_groups
 from mule.watching.engine.bundle import read_bundle
@@ -88,7 +88,7 @@ def test_an_act_shows_the_mean_of_its_looks(watched, stage):
 
 def test_every_act_is_in_one_group_or_apart_and_files_are_read_as_written(stage, tmp_path):
     acts, _ = remembered_acts(stage, stage.classes[:3])
-    groups = groups_of(acts, stage)
+    groups = group_acts(acts, stage)
     members = [act.track_id for group in groups.groups for act in group.members]
     members += [act.track_id for act in groups.apart]
     assert sorted(members) == list(range(len(acts)))
@@ -107,7 +107,7 @@ def test_every_act_is_in_one_group_or_apart_and_files_are_read_as_written(stage,
 
 def test_groups_hold_people_who_do_the_same_and_name_the_action_that_they_resemble(stage):
     acts, does = remembered_acts(stage, stage.classes[:3])
-    groups = groups_of(acts, stage)
+    groups = group_acts(acts, stage)
     named = 0
     for group in groups.groups:
         true, count = Counter(does[act.track_id] for act in group.members).most_common(1)[0]
@@ -126,7 +126,7 @@ def test_the_order_of_acts_does_not_matter(stage):
     def sets(groups):
         return {frozenset(act.track_id for act in group.members) for group in groups.groups}
 
-    first, second = sets(groups_of(acts, stage)), sets(groups_of(shuffled, stage))
+    first, second = sets(group_acts(acts, stage)), sets(group_acts(shuffled, stage))
     assert len(first & second) >= 0.7 * max(len(first), len(second))  # ties and the last digits may differ
 
 
@@ -153,7 +153,7 @@ def test_few_rows_make_no_group():
 
 
 def test_nobody_novel_makes_no_groups(stage):
-    assert groups_of(Acts((), {}), stage).groups == ()
+    assert group_acts(Acts((), {}), stage).groups == ()
 
 
 def test_looks_of_another_network_are_refused(watched, stage):

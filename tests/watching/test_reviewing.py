@@ -24,17 +24,17 @@ from mule.watching.reviewing.log import (
     Cleared,
     Entry,
     Marked,
-    Member,
     Named,
     Review,
     ReviewLog,
     Undone,
+    WatchedAct,
     replayed,
 )
 
 WEIGHTS = "0123456789ab"
 NOW = datetime(2026, 11, 19, 12, tzinfo=UTC)
-MEMBERS = [Member(watched="hall", track_id=at, begin_s=1.5 * at, end_s=1.5 * at + 1) for at in range(5)]
+MEMBERS = [WatchedAct(watched="hall", track_id=at, begin_s=1.5 * at, end_s=1.5 * at + 1) for at in range(5)]
 
 some = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3, unique=True).map(tuple)
 said = st.one_of(
@@ -142,7 +142,7 @@ def watched(tmp_path_factory, stage):
 
 def novel_members(watched, stage):
     return [
-        Member(watched=str(watched), track_id=act.track_id, begin_s=act.times_s[0], end_s=act.times_s[-1])
+        WatchedAct(watched=str(watched), track_id=act.track_id, begin_s=act.times_s[0], end_s=act.times_s[-1])
         for act in novel_acts([watched], stage).acts
     ]
 
@@ -191,7 +191,7 @@ def test_examples_of_a_known_action_are_remembered(watched, stage, tmp_path):
 def test_a_review_that_cannot_be_applied_leaves_nothing(watched, stage, tmp_path):
     with pytest.raises(RangeError, match="this one does neither"):
         apply_review(Review(), stage, tmp_path / "learnt")
-    stranger = Member(watched=str(watched), track_id=99, begin_s=0.0, end_s=9.0)
+    stranger = WatchedAct(watched=str(watched), track_id=99, begin_s=0.0, end_s=9.0)
     with pytest.raises(AnnotationError, match="person 99"):
         apply_review(Review(actions={stranger: "juggle"}), stage, tmp_path / "learnt")
     (tmp_path / "taken").mkdir()

@@ -16,7 +16,7 @@ from mule.video.reading import Clip
 from mule.watching.engine.finding import Scene
 from mule.watching.engine.key_times import Rhythm, Sight
 from mule.watching.engine.recognising import Recogniser
-from mule.watching.engine.telling import Telling, Told, contributors_in, place_of
+from mule.watching.engine.telling import Telling, Told, contributors_in, kept_place
 from mule.watching.engine.watch import WatchSettings, open_watch
 from mule.watching.moments import decide, problems_of
 from mule.watching.watch import watch
@@ -148,7 +148,7 @@ def test_reasons_list_the_evidence_of_this_look_or_of_the_opinion_that_agrees(ta
             recognised.looks.remembered,
             contributors_in(recognised.scene, recognised.contributions),
         )
-        place = place_of(recognised.scene)
+        place = kept_place(recognised.scene)
         (found,), (plain,) = (
             Telling(header, has_memory=True, agrees=each).moments([place], told) for each in (agrees, False)
         )

@@ -18,7 +18,7 @@ from mule.novelty.crossfit import LABELS_INPUT
 from mule.novelty.whitened import WhitenedCosine, joined_blocks
 from mule.watching.discovering.acts import FEATURES, Act, Acts, novel_acts
 from mule.watching.discovering.grouping import FEWEST, NO_GROUP, grouped
-from mule.watching.discovering.groups import Group, Groups, NovelAct, Suggestion
+from mule.watching.discovering.groups import FoundGroup, FoundGroups, NovelAct, Suggestion
 from mule.watching.engine.bundle import Bundle
 from mule.watching.engine.kept import in_half
 from mule.watching.moments import ModelFacts
@@ -27,7 +27,7 @@ MOST_SUGGESTED = 3
 ACTS_AT_ONCE = 4096
 
 
-def discover(watched: Sequence[Path], bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
+def discover(watched: Sequence[Path], bundle: Bundle, *, fewest: int = FEWEST) -> FoundGroups:
     """Group the novel people in folders that `mule watch` left with this model.
 
     Args:
@@ -38,14 +38,14 @@ def discover(watched: Sequence[Path], bundle: Bundle, *, fewest: int = FEWEST) -
     Raises:
         MuleError: a folder keeps no looks, or those of another network; or scikit-learn is missing.
     """
-    return groups_of(novel_acts(watched, bundle), bundle, fewest=fewest)
+    return group_acts(novel_acts(watched, bundle), bundle, fewest=fewest)
 
 
-def groups_of(acts: Acts, bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
+def group_acts(acts: Acts, bundle: Bundle, *, fewest: int = FEWEST) -> FoundGroups:
     """Group acts, and say what they resemble."""
     model = ModelFacts(name=printable(bundle.card.name), fingerprint=bundle.fingerprint)
     if not len(acts):
-        return Groups(model=model, groups=(), apart=())
+        return FoundGroups(model=model, groups=(), apart=())
     space, names = _space(bundle)
     blocks = (FEATURES,) if bundle.seen is None else bundle.seen.fitted.parts.blocks
     rows = _whitened(space, [acts.seen[name] for name in blocks])
@@ -72,7 +72,7 @@ def groups_of(acts: Acts, bundle: Bundle, *, fewest: int = FEWEST) -> Groups:
         )
     found.sort(key=lambda each: -sum(act.num_looks for act in each[1]))
     apart = torch.nonzero(grouping.groups == NO_GROUP).flatten().tolist()
-    return Groups(
+    return FoundGroups(
         model=model,
         groups=tuple(
             _group(number, [acts.acts[at] for at in places], records, suggestions, nearest)
@@ -149,8 +149,8 @@ def _group(
     members: Sequence[NovelAct],
     suggestions: Sequence[Suggestion],
     nearest: Sequence[Suggestion],
-) -> Group:
-    return Group(
+) -> FoundGroup:
+    return FoundGroup(
         number=number,
         members=tuple(members),
         suggestions=tuple(suggestions),

@@ -15,7 +15,7 @@ from mule.core.files import os_reason, write_file
 from mule.core.settings import Count, Share
 from mule.watching.moments import Amount, ModelFacts, Name, Record, SoundBox
 
-GROUPS_FORMAT, VERSION = "mule.groups", 1
+GROUPS_FORMAT, GROUPS_VERSION = "mule.groups", 1
 
 
 class NovelAct(Record):
@@ -46,7 +46,7 @@ class Suggestion(Record):
     """The mean probability of a pre-training's label, or the mean cosine with a known action."""
 
 
-class Group(Record):
+class FoundGroup(Record):
     """Acts that look alike, most typical first."""
 
     number: Count
@@ -68,29 +68,29 @@ class Group(Record):
         return tuple(sorted(self.members, key=lambda act: (act.sureness, act.typical)))
 
 
-class Groups(Record):
+class FoundGroups(Record):
     """All groups, those of most looks first, and the acts that resemble nobody."""
 
     format: Literal["mule.groups"] = GROUPS_FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[1] = GROUPS_VERSION
     model: ModelFacts
-    groups: tuple[Group, ...]
+    groups: tuple[FoundGroup, ...]
     apart: tuple[NovelAct, ...]
 
 
-def write_groups(path: Path, groups: Groups) -> None:
+def write_groups(path: Path, groups: FoundGroups) -> None:
     """Write the groups completely, or leave an earlier file unchanged."""
     write_file(path, groups.model_dump_json(indent=1) + "\n")
 
 
-def read_groups(path: Path) -> Groups:
+def read_groups(path: Path) -> FoundGroups:
     """Read the groups that `mule discover` wrote.
 
     Raises:
         AnnotationError: the file is missing, damaged or of another version.
     """
     try:
-        return Groups.model_validate_json(path.read_bytes())
+        return FoundGroups.model_validate_json(path.read_bytes())
     except OSError as error:
         raise AnnotationError(f"{path}: cannot be read: {os_reason(error)}.") from None
     except ValidationError as error:
@@ -101,14 +101,14 @@ def read_groups(path: Path) -> Groups:
         ) from None
 
 
-def summary_lines(groups: Groups) -> list[str]:
+def summary_lines(groups: FoundGroups) -> list[str]:
     """Return a line for each group, and one for the rest."""
     lines = [_line(group) for group in groups.groups]
     looks = sum(act.num_looks for act in groups.apart)
     return [*lines, f"{len(groups.apart)} acts ({looks} looks) resemble no others"]
 
 
-def _line(group: Group) -> str:
+def _line(group: FoundGroup) -> str:
     times = f"{len(group.members)} times, {group.num_people} people, {group.num_videos} videos, {group.seconds:.0f} s"
     return f"{group.number}. {_named(group.suggestions, 'like')}; {_named(group.nearest, 'near')}: {times}"
 

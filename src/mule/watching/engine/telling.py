@@ -129,7 +129,7 @@ class Telling:
         )
 
 
-def place_of(scene: Scene) -> Place:
+def kept_place(scene: Scene) -> Place:
     """Return who is where in a scene."""
     rows, cols = scene.sight.clip.source_size
     return Place(

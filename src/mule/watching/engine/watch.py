@@ -53,7 +53,7 @@ from mule.watching.engine.key_times import (
     sights_of,
 )
 from mule.watching.engine.recognising import Recognised, Recogniser
-from mule.watching.engine.telling import Telling, Told, contributors_in, place_of
+from mule.watching.engine.telling import Telling, Told, contributors_in, kept_place
 from mule.watching.moments import Header, ModelFacts, Moment, SourceFacts
 
 State = Mapping[str, Tensor]
@@ -168,7 +168,7 @@ class Watcher:
         if told is None:
             raise NotFitted("nothing was watched yet, so nothing is kept. Iterate over the watcher first.")
         contributors = contributors_in(told.scene, told.contributions)
-        return KeptMoment(place_of(told.scene), told.kept, told.looks.likeliest, contributors)
+        return KeptMoment(kept_place(told.scene), told.kept, told.looks.likeliest, contributors)
 
     @property
     def drift(self) -> DriftReport:
@@ -226,7 +226,7 @@ class Watcher:
                     recognised.looks.remembered,
                     contributors_in(recognised.scene, recognised.contributions),
                 )
-                (moment,) = self._telling.moments([place_of(recognised.scene)], told)
+                (moment,) = self._telling.moments([kept_place(recognised.scene)], told)
                 self._tracker, self.recognised = scene.tracker, recognised
                 self.key_frame, self.latency_s = scene.sight.clip.key_frame, self._latency_of(scene.sight)
                 yield moment

@@ -28,7 +28,7 @@ from mule.watching.moments import Contributor
 
 LOOKS = "looks.bin"
 """The name of the file in the folder of a result."""
-LOOKS_FORMAT, VERSION = "mule.looks", 1
+LOOKS_FORMAT, LOOKS_VERSION = "mule.looks", 1
 _FRAME = struct.Struct("<II")
 """Length and checksum of a record."""
 _PLACE = struct.Struct("<dIIII")
@@ -261,7 +261,7 @@ def _header_line(about: dict[str, object], looks: KeptLooks) -> bytes:
         "features": looks.features.shape[1],
         "inputs": {name: each.codes.shape[1] for name, each in looks.inputs.items()},
     }
-    header = {"format": LOOKS_FORMAT, "version": VERSION, **about, **sizes}
+    header = {"format": LOOKS_FORMAT, "version": LOOKS_VERSION, **about, **sizes}
     return json.dumps(header, ensure_ascii=False).encode() + b"\n"
 
 
@@ -278,9 +278,9 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
         raise AnnotationError(
             f"{path}, line 1: must be the header of a file of looks; it is not. Watch again."
         )
-    if about.get("version") != VERSION:
+    if about.get("version") != LOOKS_VERSION:
         raise AnnotationError(
-            f"{path}, line 1: must be version {VERSION}; got version {about.get('version')}. Read it with the release that "
+            f"{path}, line 1: must be version {LOOKS_VERSION}; got version {about.get('version')}. Read it with the release that "
             "wrote it, or watch again."
         )
     return about

@@ -30,9 +30,9 @@ from mule.watching.engine.recognising import judged_looks
 from mule.watching.engine.seen import SEEN, SeenModel, read_seen, write_seen
 from mule.watching.outputs.looks_file import looks_file
 from mule.watching.outputs.moments_file import MOMENTS, MomentsFile
-from mule.watching.reviewing.log import Member, Review
+from mule.watching.reviewing.log import Review, WatchedAct
 
-MOST_LOOKS = 3
+LOOKS_EACH = 3
 """Examples from one act: more of them look alike."""
 IDLE = "idle"
 """The kind of idleness that a review teaches."""
@@ -122,7 +122,7 @@ def _seen_with(bundle: Bundle, more: dict[str, SeenActors], idle: SeenActors | N
     return SeenModel(known, replace(fitted, watched=before.fitted.watched))
 
 
-def _examples(members: Sequence[Member], bundle: Bundle) -> SeenActors:
+def _examples(members: Sequence[WatchedAct], bundle: Bundle) -> SeenActors:
     """Return some looks of each act as actors to learn from, without labels."""
     kept: list[tuple[str, KeptMoment, int]] = []
     for folder in dict.fromkeys(member.watched for member in members):
@@ -144,15 +144,17 @@ def _examples(members: Sequence[Member], bundle: Bundle) -> SeenActors:
     return SeenActors(features, torch.zeros(len(kept), 0), places, seen)
 
 
-def _looks_of(folder: Path, members: Sequence[Member], bundle: Bundle) -> list[tuple[str, KeptMoment, int]]:
-    """Return up to `MOST_LOOKS` looks of each act in a folder, at equal steps."""
+def _looks_of(
+    folder: Path, members: Sequence[WatchedAct], bundle: Bundle
+) -> list[tuple[str, KeptMoment, int]]:
+    """Return up to `LOOKS_EACH` looks of each act in a folder, at equal steps."""
     file = looks_file(folder)
     if file.weights_sha256 != bundle.card.weights_sha256:
         raise AnnotationError(
             f"{file.path}: must be the looks of the network {bundle.fingerprint}; they are those of {file.weights_sha256[:12]}."
         )
     video = printable(MomentsFile(folder / MOMENTS).header.source.video)
-    found: dict[Member, list[tuple[str, KeptMoment, int]]] = {member: [] for member in members}
+    found: dict[WatchedAct, list[tuple[str, KeptMoment, int]]] = {member: [] for member in members}
     for moment in file:
         tracks: list[int] = moment.place.track_ids.tolist()
         for member, looks in found.items():
@@ -168,6 +170,6 @@ def _looks_of(folder: Path, members: Sequence[Member], bundle: Bundle) -> list[t
 
 
 def _spread(looks: list[tuple[str, KeptMoment, int]]) -> list[tuple[str, KeptMoment, int]]:
-    if len(looks) <= MOST_LOOKS:
+    if len(looks) <= LOOKS_EACH:
         return looks
-    return [looks[round(at * (len(looks) - 1) / (MOST_LOOKS - 1))] for at in range(MOST_LOOKS)]
+    return [looks[round(at * (len(looks) - 1) / (LOOKS_EACH - 1))] for at in range(LOOKS_EACH)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -21,14 +21,14 @@ from mule.core.errors import AnnotationError, FileError, RangeError
 from mule.core.files import os_reason
 from mule.core.locks import only_writer
 from mule.core.settings import Count
-from mule.watching.discovering.groups import Groups, NovelAct
+from mule.watching.discovering.groups import FoundGroups, NovelAct
 from mule.watching.moments import Amount, Name, Record
+from mule.watching.outputs.moments_file import AnyRecord
 
-LOG_FORMAT, VERSION = "mule.review", 1
-AnyRecord = TypeVar("AnyRecord", bound=Record)
+LOG_FORMAT, LOG_VERSION = "mule.review", 1
 
 
-class Member(Record):
+class WatchedAct(Record):
     """A novel act, by where it begins; groups may be made anew, and it stays the same."""
 
     watched: str
@@ -37,7 +37,7 @@ class Member(Record):
     end_s: Amount
 
     @classmethod
-    def of(cls, act: NovelAct) -> "Member":
+    def of(cls, act: NovelAct) -> "WatchedAct":
         """Return the member that an act of a group is."""
         return cls(watched=act.watched, track_id=act.track_id, begin_s=act.begin_s, end_s=act.end_s)
 
@@ -46,7 +46,7 @@ class Member(Record):
         return hash((self.watched, self.track_id, self.begin_s, self.end_s))
 
 
-Members = Annotated[tuple[Member, ...], Field(min_length=1)]
+Members = Annotated[tuple[WatchedAct, ...], Field(min_length=1)]
 Mark = Literal["idle", "nobody", "ignore"]
 
 
@@ -96,7 +96,7 @@ class LogHeader(Record):
     """The first line."""
 
     format: Literal["mule.review"] = LOG_FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[1] = LOG_VERSION
     fingerprint: Name
     """Of the network whose groups are reviewed."""
 
@@ -105,18 +105,18 @@ class LogHeader(Record):
 class Review:
     """What all entries add up to."""
 
-    actions: dict[Member, str] = field(default_factory=dict)
+    actions: dict[WatchedAct, str] = field(default_factory=dict)
     """The action of each act that has one."""
-    marks: dict[Member, Mark] = field(default_factory=dict)
+    marks: dict[WatchedAct, Mark] = field(default_factory=dict)
 
-    def named(self) -> dict[str, list[Member]]:
+    def named(self) -> dict[str, list[WatchedAct]]:
         """Return the acts of each action, in the order in which actions were named first."""
-        found: dict[str, list[Member]] = {}
+        found: dict[str, list[WatchedAct]] = {}
         for member, action in self.actions.items():
             found.setdefault(action, []).append(member)
         return found
 
-    def marked(self, mark: Mark) -> list[Member]:
+    def marked(self, mark: Mark) -> list[WatchedAct]:
         """Return the acts with a mark."""
         return [member for member, each in self.marks.items() if each == mark]
 
@@ -239,7 +239,7 @@ def replayed(entries: Sequence[Entry]) -> Review:
     return review
 
 
-def members_of(groups: Groups, number: int) -> tuple[Member, ...]:
+def members_of(groups: FoundGroups, number: int) -> tuple[WatchedAct, ...]:
     """Return the members of a group by its number.
 
     Raises:
@@ -247,4 +247,4 @@ def members_of(groups: Groups, number: int) -> tuple[Member, ...]:
     """
     if not 1 <= number <= len(groups.groups):
         raise RangeError(f"a group must be one of 1 to {len(groups.groups)}; got {number}.")
-    return tuple(map(Member.of, groups.groups[number - 1].members))
+    return tuple(map(WatchedAct.of, groups.groups[number - 1].members))
