@@ -38,8 +38,8 @@ class WatchedActors:
                 chosen = is_held_out(moment)
                 ids = [actor.track_id for actor in moment.actors]
                 tracks = [numbers.setdefault(number, self._num_tracks + len(numbers)) for number in ids]
-                self._outputs.append(watcher.recognised.outputs[chosen].float())
-                self._features.append(watcher.recognised.features[chosen])
+                self._outputs.append(watcher.recognised.kept.outputs[chosen].float())
+                self._features.append(watcher.recognised.looks.features[chosen])
                 self._tracks.append(torch.tensor(tracks, dtype=torch.int64)[chosen])
                 self._videos.append(torch.full((int(chosen.sum()),), self._num_videos))
             yield moment
