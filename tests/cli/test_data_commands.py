@@ -56,6 +56,7 @@ def test_a_sound_table_is_summed_up_in_a_line(table, videos):
         "1 row has no box: `mule train --data` looks for the people",
         "novelty will be calibrated on about 3 people (85 % of the rows): at least 25 are needed, so label at least 26 more",
         "fewer than 5 rows, too few to learn: sit (2), talk (2), walk (2)",
+        "do the rows name everybody at their times? Then train with --set data.complete=true: others there teach who is idle",
     ]
     outcome = run("check", table, "--videos", videos)
     assert outcome.stdout.splitlines() == [f"{table}: 4 rows, 3 videos, 3 classes, 0.00 hours", *lines[1:]]
