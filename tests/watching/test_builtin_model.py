@@ -85,10 +85,12 @@ def test_a_short_take_is_watched_by_name_from_anywhere_and_decided_as_recorded(t
         assert now["box_xyxy_unit"] == pytest.approx(then["box_xyxy_unit"], abs=0.02)
 
 
-def test_a_folder_of_the_same_name_comes_first(tmp_path, monkeypatch):
+def test_a_model_of_the_same_name_comes_first_and_another_folder_does_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / STAGE).mkdir()
-    with pytest.raises(BundleError, match=r"bundle\.json"):
+    assert read_bundle(Path(STAGE)).folder == FOLDER
+    (tmp_path / STAGE / "card.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"^stage/bundle\.json"):
         read_bundle(Path(STAGE))
 
 

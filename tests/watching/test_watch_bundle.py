@@ -201,7 +201,9 @@ def test_a_bundle_lists_all_its_files_and_is_read_with_these_only(copy):
     assert files >= {CALIBRATION, MEMORY, BUNDLE, "experiment.toml", "card.json", "model.safetensors"}
     for name in sorted(files - {"model.safetensors"}):
         content = (copy / name).read_bytes()
-        at = content.rindex(b"0")
+        at = content.rindex(
+            b"0", 0, content.find(b"names_from") if name == BUNDLE else None
+        )  # a share stays one
         (copy / name).write_bytes(content[:at] + b"1" + content[at + 1 :])
         with pytest.raises(SealError, match=rf"{name}: must be as it was written; it has changed"):
             read_bundle(copy)
