@@ -243,7 +243,7 @@ def bundle(work: Path, numbers: dict[str, float], idle: Idle) -> Bundle:
     out = work / "bundle"
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(work / "first", out)
-    numbers = {**numbers, **rounded(out, idle), **naming(out)}
+    numbers = {**numbers, **naming(out), **rounded(out, idle)}
     halve(out / CALIBRATION)
     for copy in out.glob("backbone.*"):
         copy.unlink()
