@@ -2,7 +2,7 @@
 
     python -m examples.demo_pictures [--chromium chromium]
 
-annotated video ─▶ the frame at 2.2 s ─▶ docs/pictures/demo.png
+annotated video ─▶ two frames, side by side ─▶ docs/pictures/demo.png
 report          ─▶ Chromium, a picture at each key time ─▶ docs/pictures/report.webp
 
 Footage: demo video of Sports2D 0.8.34, David Pagnon, BSD-3-Clause; its licence stays beside them.
@@ -12,7 +12,7 @@ import argparse
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import av
@@ -22,7 +22,7 @@ from examples.demo import FOLDER
 from mule.watching.outputs.moments_file import MomentsFile
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-AT_S, WIDTH_PX = 2.2, 1100
+AT_S, WIDTH_PX = (2.2, 5.2), 900
 PAGE_PX, REPORT_WIDTH_PX, QUALITY, SHOWN_MS = (1280, 1150), 900, 60, 600
 BUDGET_MS = 4000
 """How long the page may take to show the frame, in its own time."""
@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--chromium", default="chromium")
     chromium = parser.parse_args(arguments).chromium
-    frame_at(FOLDER / "watched" / "annotated.mp4", AT_S).save(PICTURES / "demo.png", optimize=True)
+    side_by_side(frame_at(FOLDER / "watched" / "annotated.mp4", time_s) for time_s in AT_S).save(
+        PICTURES / "demo.png", optimize=True
+    )
     pages = report_pages(FOLDER / "watched", chromium)
     pages[0].save(
         PICTURES / "report.webp",
@@ -46,8 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shutil.copyfile(FOLDER / "roof.licence.txt", PICTURES / "LICENCE.txt")
 
 
+def side_by_side(frames: Iterable[Image.Image]) -> Image.Image:
+    """Return frames of one size as one picture."""
+    each = list(frames)
+    cols, rows = each[0].size
+    whole = Image.new("RGB", (cols * len(each), rows))
+    for number, frame in enumerate(each):
+        whole.paste(frame, (cols * number, 0))
+    return whole
+
+
 def frame_at(video: Path, time_s: float) -> Image.Image:
-    """Return the first frame at or after a time, as wide as the page."""
+    """Return the first frame at or after a time, in the width of a picture."""
     with av.open(str(video)) as container:
         for frame in container.decode(video=0):
             if frame.time >= time_s:
