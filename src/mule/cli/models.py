@@ -26,7 +26,7 @@ def models(
         typer.Option("--stage", help="Show systems as trained on Stage: tiny backbone, small relations."),
     ] = False,
 ) -> None:
-    """List every backbone and system with its size and cost, and what people can be seen by.
+    """List backbones, systems and inputs with their cost, or show what a model knows and how well.
 
     Multiply-adds (mult-adds) count convolutions and matrix products for one clip of the size shown. The column "counted
     alike" adds what the publisher counts for every number that a batch norm returns: five in pytorchvideo's model zoo,
