@@ -24,7 +24,7 @@ from studies.seen.judging import measured as of_split
 
 BACKBONE = "i3d_rgb_kinetics400"
 SEEDS = range(300, 310)
-"""Class splits that nothing was chosen by."""
+"""Class splits by which nothing was chosen."""
 SHARE_OF_ACTIONS, SHARE_OF_FILMS = 2 / 3, 0.65
 """How many actions are taught, and by how many of the films; everybody in the other films is tested."""
 NAMED = 1.0

@@ -189,7 +189,7 @@ class Taught:
         return torch.tensor([number.get(name, -1) for name in looks.film.tolist()])
 
     def judged(self, looks: Looked) -> Judged:
-        """Return what is said of other looks."""
+        """Judge other looks."""
         return _judged(self.known, self.fitted, looks, self.groups(looks))
 
 

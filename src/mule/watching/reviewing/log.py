@@ -67,7 +67,7 @@ class Marked(Record):
 
 
 class Cleared(Record):
-    """Nothing is said of these acts any longer."""
+    """These acts have no name and no mark any longer."""
 
     kind: Literal["cleared"] = "cleared"
     members: Members
